@@ -66,11 +66,11 @@ void SayUnknown(const Node& root, Findings& findings) {
   }
   findings.Problem(
       root.place,
-      absl::StrCat("is not a config of ", ProgramsText(),
-                   ": it has no key that only one of them has, such as "
-                   "distributed_type or parallelism.tensor_parallel_degree, "
-                   "nor two that are typical of one, such as fsdp and "
-                   "per_device_train_batch_size"));
+      absl::StrCat(
+          "is not a config of ", ProgramsText(),
+          ": it has no key that only one of them has, such as distributed_type "
+          "or parallelism.tensor_parallel_degree, nor two that are typical of "
+          "one, such as fsdp and per_device_train_batch_size"));
 }
 
 // Returns another file's text. A path in a config is relative to the folder in

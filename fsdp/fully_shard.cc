@@ -250,11 +250,10 @@ FSDPModule fully_shard(std::initializer_list<ListedModule> modules,
 
 FSDPModule fully_shard(Module& module, const FullyShardOptions& options) {
   const ModulePtr owned = module.weak_from_this().lock();
-  TORCH_CHECK_VALUE(owned != nullptr, "fully_shard: the ", type_name(module),
-                    " is not owned by a shared_ptr. Make it with "
-                    "std::make_shared<",
-                    type_name(module),
-                    ">(...), or hold it by TORCH_MODULE's holder");
+  TORCH_CHECK_VALUE(
+      owned != nullptr, "fully_shard: the ", type_name(module),
+      " is not owned by a shared_ptr. Make it with std::make_shared<",
+      type_name(module), ">(...), or hold it by TORCH_MODULE's holder");
   return fully_shard(owned, options);
 }
 

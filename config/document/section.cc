@@ -63,10 +63,10 @@ std::string RangeText(RealRange range) {
 // The text for an unexpected value, or for a reference instead of one.
 std::string NotExpected(const Node& node, absl::string_view expected) {
   if (IsReference(node)) {
-    return absl::StrCat("is ", ValueText(node),
-                        ", a reference that nothing in this file resolves; "
-                        "write the value, ",
-                        expected);
+    return absl::StrCat(
+        "is ", ValueText(node),
+        ", a reference that nothing in this file resolves; write the value, ",
+        expected);
   }
   return absl::StrCat("is ", ValueText(node), ", not ", expected);
 }

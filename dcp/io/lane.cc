@@ -65,11 +65,11 @@ absl::Status CheckAvailable(uint64_t num_bytes) {
   if (probe == MAP_FAILED) {
     return WithOptions(
         PosixError(errno,
-                   absl::StrCat("the system does not provide the ", num_bytes,
-                                " bytes of memory that a lane needs for "
-                                "blocks; lower ",
-                                ToText({"memory_bytes"}),
-                                ", or raise the limit of the process")),
+                   absl::StrCat(
+                       "the system does not provide the ", num_bytes,
+                       " bytes of memory that a lane needs for blocks; lower ",
+                       ToText({"memory_bytes"}),
+                       ", or raise the limit of the process")),
         {"memory_bytes"});
   }
   munmap(probe, num_bytes);

@@ -172,9 +172,8 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(
     const size_t close = rest.find_first_of("{}", open + 1);
     if (rest[open] == '}' || close == absl::string_view::npos ||
         rest[close] == '{') {
-      return BadPattern(pattern,
-                        "has braces that are not closed, or nested; write "
-                        "{a,b}");
+      return BadPattern(
+          pattern, "has braces that are not closed, or nested; write {a,b}");
     }
     const std::vector<absl::string_view> words =
         absl::StrSplit(rest.substr(open + 1, close - open - 1), ',');
@@ -284,11 +283,10 @@ absl::StatusOr<Placement> ParameterPlacement(const ParallelStyle& style,
   }
   if (name != "weight") return Placement{};
   if (num_dims != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(module, ".weight has ", num_dims,
-                     " dimensions and cannot be ", ParallelKindName(style.kind),
-                     ", which is for Linear and Embedding: "
-                     "their weights have 2"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        module, ".weight has ", num_dims, " dimensions and cannot be ",
+        ParallelKindName(style.kind),
+        ", which is for Linear and Embedding: their weights have 2"));
   }
   return Placement{.kind = Placement::Kind::kShard,
                    .dim = is_colwise == is_embedding ? 1 : 0};

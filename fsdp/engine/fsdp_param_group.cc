@@ -105,8 +105,7 @@ void FsdpParamGroup::RefreshShards() {
     TORCH_CHECK(
         !param->is_stored() || shard.scalar_type() == param->orig_dtype(),
         "fsdp: the shard of '", param->name(), "' became ", shard.scalar_type(),
-        ", but it is kept in another form (AllGatherExtension::store), "
-        "as ",
+        ", but it is kept in another form (AllGatherExtension::store), as ",
         param->orig_dtype(),
         "; to() may change its device, and the model's dtype is chosen "
         "before fully_shard");
@@ -168,12 +167,11 @@ void FsdpParamGroup::CheckReady() const {
                 param->padded_shard().device());
     if (!param->requires_grad()) continue;
     if (first == nullptr) first = param.get();
-    TORCH_CHECK(first->orig_dtype() == param->orig_dtype(),
-                "fsdp: trainable parameters of one group must have one dtype: "
-                "'",
-                first->name(), "' is ", first->orig_dtype(), ", '",
-                param->name(), "' is ", param->orig_dtype(),
-                ". Shard them in separate calls");
+    TORCH_CHECK(
+        first->orig_dtype() == param->orig_dtype(),
+        "fsdp: trainable parameters of one group must have one dtype: '",
+        first->name(), "' is ", first->orig_dtype(), ", '", param->name(),
+        "' is ", param->orig_dtype(), ". Shard them in separate calls");
   }
   TORCH_CHECK(on_meta.empty(), "fsdp: parameters are on the meta device: ",
               absl::StrJoin(on_meta, ", "),
@@ -300,12 +298,11 @@ void FsdpParamGroup::CheckLoadedShardsDiffer() {
   for (const auto& param : data_.params)
     param->marks().loaded = true;  // until corrected
   Reshard(/*after_forward=*/false);
-  TORCH_CHECK(
-      false, "fsdp: every rank has loaded the same shard of ",
-      absl::StrJoin(same, ", "),
-      ". A file that torch::save wrote on one rank holds that rank's "
-      "shards. Save and load with fsdp::save and fsdp::load, or have each "
-      "rank write and load a separate file");
+  TORCH_CHECK(false, "fsdp: every rank has loaded the same shard of ",
+              absl::StrJoin(same, ", "),
+              ". A file that torch::save wrote on one rank holds that rank's "
+              "shards. Save and load with fsdp::save and fsdp::load, or have "
+              "each rank write and load a separate file");
 }
 
 bool FsdpParamGroup::AwaitsGradients() const {

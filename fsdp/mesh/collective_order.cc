@@ -292,9 +292,8 @@ void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
   WithContext(
       [&] {
         return absl::StrCat(describe(*ranks),
-                            ": asking the job's store before "
-                            "the ",
-                            collective, " failed");
+                            ": asking the job's store before the ", collective,
+                            " failed");
       },
       compare);
   TORCH_CHECK(missing.empty(), "fsdp: ", describe(*ranks), " is at the ",

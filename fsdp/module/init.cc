@@ -219,10 +219,10 @@ Target::Target(const DTensor& tensor)
 
 void fill_(const Target& target, const FillFn& fill) {
   TORCH_CHECK_VALUE(fill != nullptr, "init: the function is empty");
-  TORCH_CHECK_VALUE(!target.local().is_meta(), "init: a parameter of shape ",
-                    at::IntArrayRef(target.shape()),
-                    " is on the meta device; call fsdp::to_empty(module, "
-                    "device) first");
+  TORCH_CHECK_VALUE(
+      !target.local().is_meta(), "init: a parameter of shape ",
+      at::IntArrayRef(target.shape()),
+      " is on the meta device; call fsdp::to_empty(module, device) first");
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
   NoteShardWrite(target.local());
@@ -299,8 +299,7 @@ void trunc_normal_(const Target& target, double mean, double std, double low,
 Fans fans_of(const Target& target) {
   const std::vector<int64_t>& shape = target.shape();
   TORCH_CHECK_VALUE(shape.size() >= 2,
-                    "init: fans need at least 2 dimensions, "
-                    "but the shape is ",
+                    "init: fans need at least 2 dimensions, but the shape is ",
                     at::IntArrayRef(shape));
   int64_t receptive_field = 1;
   for (size_t d = 2; d < shape.size(); ++d) receptive_field *= shape[d];

@@ -320,10 +320,10 @@ std::vector<FSDPModule> auto_wrap(const ModulePtr& module,
                                   const OptionsFn& options_fn) {
   TORCH_CHECK_VALUE(module != nullptr, "auto_wrap: the module is null");
   TORCH_CHECK_VALUE(options_fn != nullptr, "auto_wrap: options_fn is empty");
-  TORCH_CHECK_VALUE(!find_fsdp_module(*module).has_value(), "auto_wrap: the ",
-                    type_name(*module),
-                    " is sharded already; fully_shard can be applied to a "
-                    "module only once");
+  TORCH_CHECK_VALUE(
+      !find_fsdp_module(*module).has_value(), "auto_wrap: the ",
+      type_name(*module),
+      " is sharded already; fully_shard can be applied to a module only once");
   const Tensors ignored = options_fn("", *module).ignored_params;
   std::vector<FSDPModule> handles;
   for (const NamedModule& named : ModulesToWrap(module, policy, ignored)) {

@@ -197,11 +197,11 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   for (const auto& group : param_groups_) {
     CheckOptions(GetOptions(group));
     for (const at::Tensor& parameter : group.params()) {
-      TORCH_CHECK_VALUE(FindManagedStorage(parameter) == nullptr,
-                        "FusedAdamW: a parameter of shape ", parameter.sizes(),
-                        " is the member of a sharded layer, which holds no "
-                        "data to step. Build the optimizer from "
-                        "module->parameters(), after fully_shard");
+      TORCH_CHECK_VALUE(
+          FindManagedStorage(parameter) == nullptr,
+          "FusedAdamW: a parameter of shape ", parameter.sizes(),
+          " is the member of a sharded layer, which holds no data to step. "
+          "Build the optimizer from module->parameters(), after fully_shard");
       if (parameter.grad().defined()) CheckGradient(parameter);
     }
   }

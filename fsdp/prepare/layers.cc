@@ -125,9 +125,9 @@ absl::StatusOr<Tensors> IgnoredParameters(const Module& module,
   Tensors ignored;
   bool matches = RE2::FullMatch("", pattern);
   if (matches) {
-    return Refusal(setting, "ignored_modules", "is '", *setting,
-                   "', which matches the model itself; nothing would be left "
-                   "to shard");
+    return Refusal(
+        setting, "ignored_modules", "is '", *setting,
+        "', which matches the model itself; nothing would be left to shard");
   }
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
@@ -140,14 +140,13 @@ absl::StatusOr<Tensors> IgnoredParameters(const Module& module,
     }
   }
   if (matches) return ignored;
-  return Refusal(
-      setting, "ignored_modules", "is '", *setting,
-      "', which does not match the name of any module; it must match a name "
-      "such as '",
-      module.named_modules("", false).is_empty()
-          ? ""
-          : module.named_modules("", false).front().key(),
-      "' whole");
+  return Refusal(setting, "ignored_modules", "is '", *setting,
+                 "', which does not match the name of any module; it must "
+                 "match a name such as '",
+                 module.named_modules("", false).is_empty()
+                     ? ""
+                     : module.named_modules("", false).front().key(),
+                 "' whole");
 }
 
 absl::StatusOr<WrapPolicy> WrapPolicyFor(const Module& module,

@@ -141,8 +141,7 @@ std::string Advice(const std::string& url, Code code, const std::string& said) {
       }
       if (scheme == "hdfs") return "check HADOOP_USER_NAME or the ticket";
       return "check AZURE_STORAGE_KEY or the other credentials, or that the "
-             "identity is a Storage Blob "
-             "Data Contributor of the container";
+             "identity is a Storage Blob Data Contributor of the container";
     case Code::kUnavailable:
       if (scheme == "gs") {
         return "check the network, the credentials "

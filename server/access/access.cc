@@ -411,8 +411,7 @@ absl::StatusOr<const Client*> Access::Authenticate(
   if (begin == end) {
     return WithReason(
         absl::UnauthenticatedError("this server requires a token: send the "
-                                   "metadata authorization: Bearer "
-                                   "TOKEN"),
+                                   "metadata authorization: Bearer TOKEN"),
         ErrorReason::TOKEN_MISSING);
   }
   const absl::string_view value(begin->second.data(), begin->second.size());

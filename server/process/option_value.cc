@@ -127,11 +127,9 @@ absl::StatusOr<std::string> ParseAddress(absl::string_view text, bool unix) {
   if (host.has_value() && !host->empty() && !absl::StartsWith(text, "unix:")) {
     return std::string(text);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text,
-                   "' is not an address such as 127.0.0.1:7420, "
-                   "[::]:7420",
-                   unix ? " or unix:/run/dcp-server.sock" : ""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is not an address such as 127.0.0.1:7420, [::]:7420",
+      unix ? " or unix:/run/dcp-server.sock" : ""));
 }
 
 bool IsLoopback(absl::string_view address) {

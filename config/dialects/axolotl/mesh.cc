@@ -73,11 +73,10 @@ void SetExperts(const AxolotlSizes& sizes, MeshConfig& mesh,
   mesh.expert_parallel_degree = sizes.expert;
   mesh.data_parallel_shard_degree = Setting<int64_t>(ranks, place);
   findings.Changed(
-      place,
-      absl::StrCat("is read as experts that are divided among some of ", ranks,
-                   " shards, which have parts of the other "
-                   "weights too; axolotl keeps those whole on "
-                   "the ranks of expert_parallel_size"));
+      place, absl::StrCat(
+                 "is read as experts that are divided among some of ", ranks,
+                 " shards, which have parts of the other weights too; axolotl "
+                 "keeps those whole on the ranks of expert_parallel_size"));
 }
 
 void SetShards(const AxolotlSizes& sizes, MeshConfig& mesh) {
@@ -96,11 +95,10 @@ void SetCopies(const AxolotlSizes& sizes, const SourceLocation& place,
   RefuseTogether(sizes.shard, "dp_shard_size", kWithoutFsdp, findings);
   const bool is_cut = *sizes.tensor > 1 || *sizes.context > 1;
   if (is_cut) {
-    RefuseTogether(
-        sizes.replicate, "dp_replicate_size",
-        "together with tensor_parallel_size and context_parallel_size "
-        "without fsdp_config",
-        findings);
+    RefuseTogether(sizes.replicate, "dp_replicate_size",
+                   "together with tensor_parallel_size and "
+                   "context_parallel_size without fsdp_config",
+                   findings);
   }
   ReadAsCopies(place, "has no fsdp_config, and is", mesh, findings);
   if (*sizes.replicate > 1) {

@@ -48,8 +48,7 @@ constexpr RemovedOption kRemoved[] = {
      "the order of a model is not guessed; set_modules_to_forward_prefetch "
      "says it"},
     {"forward_prefetch_limit", "",
-     "one group is gathered ahead; set_modules_to_forward_prefetch lists "
-     "more"},
+     "one group is gathered ahead; set_modules_to_forward_prefetch lists more"},
     {"keep_low_precision_grads", "false",
      "gradients have the type of their parameters"},
     {"limit_all_gathers", "",

@@ -99,8 +99,7 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
     sharding.auto_wrap_policy =
         Setting<AutoWrapPolicy>(AutoWrapPolicy::kNoWrap, place);
     findings.Changed(place,
-                     "is read as NO_WRAP, because there is no "
-                     "min_num_params");
+                     "is read as NO_WRAP, because there is no min_num_params");
   }
 }
 

@@ -73,10 +73,9 @@ absl::Status CheckMetadata(Format to, const ConvertOptions& options) {
   }
   for (const auto& [key, value] : options.metadata) {
     if (key != kSafetensorsDigestsKey) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the metadata key '", key,
-                     "' is reserved for digests of the tensors; choose "
-                     "another key"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the metadata key '", key,
+        "' is reserved for digests of the tensors; choose another key"));
   }
   return absl::OkStatus();
 }

@@ -32,8 +32,7 @@ constexpr absl::string_view kTensorAdvice =
     "rule with the option placements, such as '*.wq.weight=tp:S(0),dp:S(0)'";
 constexpr absl::string_view kExpertAdvice =
     "give experts a mesh of their own with the option other_meshes, such as "
-    "experts:efsdp=2,ep=2, and a "
-    "rule with the option placements, such as "
+    "experts:efsdp=2,ep=2, and a rule with the option placements, such as "
     "'*.experts.*@experts=ep:S(0),efsdp:S(0)'";
 
 constexpr std::array<ParallelAxis, 5> kParallelAxes = {{

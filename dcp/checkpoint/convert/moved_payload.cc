@@ -100,8 +100,7 @@ absl::Status StrictCastError(absl::Span<const CastLoss> losses) {
   }
   return OptionError(
       absl::StatusCode::kFailedPrecondition,
-      "a strict cast would change values beyond the range of the "
-      "new type: ",
+      "a strict cast would change values beyond the range of the new type: ",
       absl::StrJoin(some, ", "), losses.size() > some.size() ? ", ..." : "",
       "; cast these tensors to a wider type, or leave out ",
       OptionName{"strict_cast"});

@@ -60,17 +60,15 @@ absl::Status HeldError(absl::string_view path, const FileLock& lock) {
                    LineValue(lock.text, "host", "an unknown host"), ", since ",
                    LineValue(lock.text, "since", "a moment ago"));
   if (lock.by_existence) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(GuardedPath(path), " is locked by ", holder,
-                     "; its file system does not support flock, so a killed "
-                     "process leaves its lock "
-                     "behind: if that process has ended, remove ",
-                     path));
+    return absl::FailedPreconditionError(absl::StrCat(
+        GuardedPath(path), " is locked by ", holder,
+        "; its file system does not support flock, so a killed process leaves "
+        "its lock behind: if that process has ended, remove ",
+        path));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(GuardedPath(path), " is being written by ", holder,
-                   "; run again when it has ended, or choose another "
-                   "destination"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      GuardedPath(path), " is being written by ", holder,
+      "; run again when it has ended, or choose another destination"));
 }
 
 }  // namespace

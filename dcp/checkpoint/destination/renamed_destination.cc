@@ -145,9 +145,9 @@ absl::Status RenamedDestination::CheckSpace(uint64_t num_bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
       path_, ": ", num_bytes, " bytes are needed for all files together, ",
       free, " are free on the file system of ", directory,
-      exists_ ? "; the old checkpoint stays until the new checkpoint is "
-                "complete"
-              : "",
+      exists_
+          ? "; the old checkpoint stays until the new checkpoint is complete"
+          : "",
       "; make room or choose another destination"));
 }
 

@@ -169,12 +169,11 @@ absl::Status StoreDestination::InspectDirectory(
   for (const DirectoryEntry& entry : entries) {
     DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(entry.name));
     if (is_own) continue;
-    return absl::AlreadyExistsError(
-        absl::StrCat(path_,
-                     " is not empty; in an object store a directory of several "
-                     "files replaces nothing, because readers would meet a "
-                     "mixture: remove the objects there, or choose another "
-                     "destination"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        path_,
+        " is not empty; in an object store a directory of several files "
+        "replaces nothing, because readers would meet a mixture: remove the "
+        "objects there, or choose another destination"));
   }
   return absl::OkStatus();
 }

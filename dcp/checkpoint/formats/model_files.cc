@@ -300,11 +300,11 @@ absl::Status InTwoFilesError(absl::string_view name, absl::string_view file,
 }
 
 SourceLoss SurplusLoss(absl::Span<const std::string> surplus) {
-  return {.part = StatePart::kModel,
-          .text = absl::StrCat(ShortNameList(std::vector<absl::string_view>(
-                                   surplus.begin(), surplus.end())),
-                               ", which the index does not name, are left "
-                               "out")};
+  return {
+      .part = StatePart::kModel,
+      .text = absl::StrCat(ShortNameList(std::vector<absl::string_view>(
+                               surplus.begin(), surplus.end())),
+                           ", which the index does not name, are left out")};
 }
 
 }  // namespace dcp

@@ -70,9 +70,9 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Float8Blocks(
     FileSystem& fs, const LensTable& codes, const LensTable& scales) {
   const Dims& shape = codes.tensor->shape;
   if (codes.tensor->dtype != DType::kFloat8E4M3FN || shape.size() < 2) {
-    return MismatchError(codes, scales,
-                         "the first must be torch.float8_e4m3fn and have rows "
-                         "and columns");
+    return MismatchError(
+        codes, scales,
+        "the first must be torch.float8_e4m3fn and have rows and columns");
   }
   const Quantization* const known = codes.tensor->quantization;
   if (known != nullptr && !known->block.empty()) {

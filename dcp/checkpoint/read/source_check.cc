@@ -441,10 +441,10 @@ absl::Status SourceCheck::CompareDigest(Range& range, uint32_t crc,
                                         uint64_t digest) {
   if (digest != *range.digest) {
     return Damaged(
-        range, absl::StrFormat("digest of %d bytes is %016x, recorded %016x: "
-                               "the file is damaged, or was replaced without "
-                               "its digests",
-                               range.length, digest, *range.digest));
+        range, absl::StrFormat(
+                   "digest of %d bytes is %016x, recorded %016x: "
+                   "the file is damaged, or was replaced without its digests",
+                   range.length, digest, *range.digest));
   }
   if (crc != range.sum.Value(range.length)) {
     return Damaged(range, "the file changed while it was read");

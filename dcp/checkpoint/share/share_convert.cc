@@ -18,10 +18,9 @@
 //      source; sync the directory; write W/<piece>, synced.
 //   4. If a piece has no record, end. Another worker, or a later one, goes on.
 //   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
-//      worker with this plan has the lock, end. If D holds the result now, go
-//      to
-//      6. Several workers may have read parts of one item of the source: put
-//      the parts in the records together, and compare them with the item's
+//      worker with this plan has the lock, end. If D holds the result now, do
+//      step 6. Several workers may have read parts of one item of the source:
+//      put the parts in the records together, and compare them with the item's
 //      checksum. If it differs, remove the records of the workers that read the
 //      item, and end. Check that all files are there. Write the literals that
 //      need several pieces' checksums, and sync them. Make the checkpoint
@@ -339,11 +338,10 @@ absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
                           const ConvertOptions& options,
                           const ShareOptions& share) {
   if (fs.TraitsAt(dst).in_order) {
-    return absl::UnimplementedError(
-        absl::StrCat(dst,
-                     ": workers share conversions to a file system or to s3:// "
-                     "only; in this "
-                     "store none could make appear what another has written"));
+    return absl::UnimplementedError(absl::StrCat(
+        dst,
+        ": workers share conversions to a file system or to s3:// only; in "
+        "this store none could make appear what another has written"));
   }
   if (options.stream != nullptr || options.journal != nullptr) {
     return absl::InvalidArgumentError(

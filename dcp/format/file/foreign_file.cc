@@ -18,8 +18,7 @@ struct Foreign {
 
 constexpr absl::string_view kGguf =
     "a GGUF file of llama.cpp: take the model that it was made of, or in "
-    "Python "
-    "AutoModelForCausalLM.from_pretrained(DIR, gguf_file=NAME)"
+    "Python AutoModelForCausalLM.from_pretrained(DIR, gguf_file=NAME)"
     ".save_pretrained(NEW_DIR)";
 constexpr absl::string_view kHdf5 =
     "an HDF5 file, as Keras and TensorFlow write them: in Python, with "

@@ -262,8 +262,7 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
   if (IsRankTensor(local)) {
     return absl::UnimplementedError(
         "a DTensor with a local tensor that is itself a DTensor or "
-        "ShardedTensor is "
-        "not supported");
+        "ShardedTensor is not supported");
   }
   const Value spec = AttributeInState(wrapper.state, "_spec");
   const Value device_mesh = ObjectAttribute(spec, "mesh");

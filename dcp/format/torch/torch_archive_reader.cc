@@ -207,8 +207,7 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
     if (allow_legacy) return ReadLegacyArchive(length, read);
     return absl::UnimplementedError(
         "this is the torch.save format from before PyTorch 1.6, which an item "
-        "of a "
-        "checkpoint never has");
+        "of a checkpoint never has");
   }
   if (text.empty()) return absl::DataLossError("the file is empty");
   return NotAnArchive(text);

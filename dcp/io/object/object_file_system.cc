@@ -306,9 +306,9 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
     return OkIfOurs(
         path, bytes,
         absl::AlreadyExistsError(absl::StrCat(
-            path, now.has_value() ? " was written by another program in the "
-                                    "meantime"
-                                  : " was removed in the meantime")));
+            path, now.has_value()
+                      ? " was written by another program in the meantime"
+                      : " was removed in the meantime")));
   }
   PutCondition condition;
   if (place.store->has_conditions()) {

@@ -161,8 +161,7 @@ void S3Store::Get(absl::string_view key, absl::string_view etag,
         } else if (status.ok() && answer.num_received != size) {
           status = absl::UnavailableError(absl::StrCat(
               url_, "/", key,
-              ": GetObject: the server, or a proxy before it, "
-              "sent ",
+              ": GetObject: the server, or a proxy before it, sent ",
               answer.num_received, " bytes of ", size, " in each of ",
               answer.num_tries, " tries; the other bytes are unknown"));
         }
@@ -223,8 +222,7 @@ absl::Status S3Store::CheckPut(absl::string_view key,
   if (answer.md5_expected.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       url_, "/", key, ": ", operation,
-      ": the server has other bytes than were "
-      "sent: their ETag is ",
+      ": the server has other bytes than were sent: their ETag is ",
       answer.etag, ", and the MD5 of the sent bytes is ", answer.md5_expected,
       "; they changed on their way, or the ETags of this server are not MD5s: "
       "then set TESSERA_S3_CHECKSUM=md5"));

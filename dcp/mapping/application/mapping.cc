@@ -41,8 +41,7 @@ absl::StatusOr<MappedTensors> Mapping::Map(
   if (options.from == options.to) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the mapping ", file_->name, " is asked to turn ", options.from,
-        " into itself: leave the mapping out, or choose another "
-        "of its sides, ",
+        " into itself: leave the mapping out, or choose another of its sides, ",
         absl::StrJoin(sides(), ", ")));
   }
   if (!options.force_family) {

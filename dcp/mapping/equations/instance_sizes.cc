@@ -104,11 +104,10 @@ class Solver {
       if (!axes.has_rest()) continue;
       const size_t rest = rank - num_named;
       if (rest_.has_value() && *rest_ != rest) {
-        return absl::DataLossError(
-            absl::StrCat(tensor->name, " has ", rest,
-                         " dimensions for ..., and another "
-                         "tensor of the rule has ",
-                         *rest_));
+        return absl::DataLossError(absl::StrCat(
+            tensor->name, " has ", rest,
+            " dimensions for ..., and another tensor of the rule has ",
+            *rest_));
       }
       rest_ = rest;
     }

@@ -157,9 +157,9 @@ class Reader {
     DCP_ASSIGN_OR_RETURN(side.of, fields_.Text(*of, "of"));
     // This also rules out circles.
     if (side.of == side.name || file_.FindSide(side.of) == nullptr) {
-      return fields_.Refuse(*of, absl::StrCat(side.name, " is of ", side.of,
-                                              ", which is not a side before "
-                                              "it"));
+      return fields_.Refuse(*of,
+                            absl::StrCat(side.name, " is of ", side.of,
+                                         ", which is not a side before it"));
     }
     if (const YamlTree* stack = tree.Find("stack")) {
       DCP_ASSIGN_OR_RETURN(const std::string text,
@@ -260,8 +260,7 @@ class Reader {
               side.states->variables().size() != 2) {
             return fields_.Refuse(
                 *tree,
-                "states needs {param:**} and {slot:*}, and no "
-                "other variables");
+                "states needs {param:**} and {slot:*}, and no other variables");
           }
           return absl::OkStatus();
         });

@@ -34,9 +34,8 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
   if (!dcp::client::IsCheckpointUrl(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", what,
-                   " works on files that this machine sees, not on a "
-                   "daemon's; only load and load_from_rank0 read from a "
-                   "daemon"));
+                   " works on files that this machine sees, not on a daemon's; "
+                   "only load and load_from_rank0 read from a daemon"));
 }
 
 absl::Status RefuseFile(absl::string_view path) {

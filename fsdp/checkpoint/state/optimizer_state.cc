@@ -197,10 +197,10 @@ std::set<size_t> OptimizerPlanner::FindLoadedGroups(
   }
   if (groups.size() != 1 ||
       loaded.groups.size() != optimizer_.param_groups().size()) {
-    mismatches_.wrong.push_back(absl::StrCat(
-        "a param group of the optimizer has no parameters; it can be set only "
-        "if exactly one group in the dict has none, and the dict is only from "
-        "this optimizer"));
+    mismatches_.wrong.push_back(
+        absl::StrCat("a param group of the optimizer has no parameters; it can "
+                     "be set only if exactly one group in the dict has none, "
+                     "and the dict is only from this optimizer"));
     groups.clear();
   }
   return groups;
@@ -222,9 +222,8 @@ absl::StatusOr<StateDict> OptimizerPlanner::MergeHyperparameters(
         continue;
       mismatches_.wrong.push_back(absl::StrCat(
           key, " is ", dcp::ToString(first),
-          " for some parameters of a param group "
-          "and ",
-          dcp::ToString(other), " for others, such as ",
+          " for some parameters of a param group and ", dcp::ToString(other),
+          " for others, such as ",
           loaded.groups[g].names.empty() ? "none" : loaded.groups[g].names[0]));
     }
   }

@@ -87,8 +87,7 @@ std::string WrongValue(const TensorCopy& copy, const CopyRules& rules) {
   }
   if (copy.dst.is_meta()) {
     return "would be copied to a tensor on the meta device; call "
-           "fsdp::to_empty "
-           "first";
+           "fsdp::to_empty first";
   }
   return "";
 }

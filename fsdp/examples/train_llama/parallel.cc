@@ -40,12 +40,10 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
        "--microbatches and --pp-schedule require --pp=N, the number of stages"},
       {has_pp && config.model.tied_embeddings,
        "--tied-embeddings shares one weight between the first and the last "
-       "stage; "
-       "leave it out, or --pp"},
+       "stage; leave it out, or --pp"},
       {has_pp && num_layers < pp,
        absl::StrCat("--pp=", pp,
-                    " requires as many --layers, for each stage "
-                    "to have one; ",
+                    " requires as many --layers, for each stage to have one; ",
                     num_layers, " are fewer")},
       {has_pp && *config.train.mesh.context_parallel_degree > 1,
        "--pp cannot be combined with --cp, because stages do not pass on parts "
@@ -77,9 +75,8 @@ absl::Status CheckParallel(const Config& config) {
       {has_plan && !has_tp,
        "--plan requires --tp=N, the number of ranks that share each layer"},
       {(has_plan || HasPlan(config.train)) && config.sequence_parallel,
-       "--sp belongs to the built-in plan; the --plan file or the "
-       "--config says it itself, with sequence_parallel and output_layouts: "
-       "shard(1)"},
+       "--sp belongs to the built-in plan; the --plan file or the --config "
+       "says it itself, with sequence_parallel and output_layouts: shard(1)"},
       {config.seq_len % (2 * cp) != 0 && cp > 1,
        absl::StrCat("--cp=", cp, " requires a --seq-len that is a multiple of ",
                     2 * cp, "; ", config.seq_len, " is not")}};
@@ -186,11 +183,10 @@ std::string HeadsWarning(const Config& config) {
   const int64_t tp = TensorParallel(config);
   const ModelOptions& model = config.model;
   if (model.num_heads % tp == 0 && model.num_kv_heads % tp == 0) return "";
-  return absl::StrCat(
-      "warning: --tp=", tp, " does not divide the ", model.num_heads,
-      " heads or the ", model.num_kv_heads,
-      " of keys and values; every rank gathers those that it does not, and "
-      "computes them whole");
+  return absl::StrCat("warning: --tp=", tp, " does not divide the ",
+                      model.num_heads, " heads or the ", model.num_kv_heads,
+                      " of keys and values; every rank gathers those that it "
+                      "does not, and computes them whole");
 }
 
 }  // namespace llama

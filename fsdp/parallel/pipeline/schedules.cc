@@ -26,9 +26,9 @@ std::vector<at::Tensor> Pieces(const at::Tensor& tensor, int64_t num,
 }
 
 std::vector<StageTensors> InputPieces(const StageTensors& args, int64_t num) {
-  TORCH_CHECK_VALUE(!args.empty(),
-                    "the first stage of a pipeline needs the inputs of the "
-                    "model, .args");
+  TORCH_CHECK_VALUE(
+      !args.empty(),
+      "the first stage of a pipeline needs the inputs of the model, .args");
   std::vector<StageTensors> microbatches(static_cast<size_t>(num));
   for (const at::Tensor& arg : args) {
     const std::vector<at::Tensor> pieces = Pieces(arg, num, "inputs");

@@ -134,11 +134,10 @@ bool HasCut(const Call& call) {
 }
 
 void CountGathered(const Call& call) {
-  TORCH_CHECK(strict_depth == 0, call.name(),
-              " has no rule for activations that lie in parts as ",
-              LayoutsText(call),
-              ", and would gather them. Change the plan, or leave "
-              "StrictLayouts");
+  TORCH_CHECK(
+      strict_depth == 0, call.name(),
+      " has no rule for activations that lie in parts as ", LayoutsText(call),
+      ", and would gather them. Change the plan, or leave StrictLayouts");
   Gathered& gathered = Gathered::Get();
   const std::lock_guard<std::mutex> lock(gathered.mutex);
   ++gathered.counts[call.name()];

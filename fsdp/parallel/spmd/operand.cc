@@ -67,13 +67,13 @@ void CheckEqualOnRanks(const at::Tensor& plain, const Axis& axis) {
   const at::Tensor bytes = plain.detach().to(at::kCPU).contiguous();
   const std::string copy(static_cast<const char*>(bytes.const_data_ptr()),
                          bytes.nbytes());
-  CheckInStep(axis.group, plain.device().type(),
-              absl::StrCat("use of a plain tensor of sizes [",
-                           absl::StrJoin(plain.sizes(), ", "),
-                           "], which must be equal on these ranks, with "
-                           "contents ",
-                           absl::Hex(std::hash<std::string>()(copy))),
-              "an operator with activations that lie in parts");
+  CheckInStep(
+      axis.group, plain.device().type(),
+      absl::StrCat("use of a plain tensor of sizes [",
+                   absl::StrJoin(plain.sizes(), ", "),
+                   "], which must be equal on these ranks, with contents ",
+                   absl::Hex(std::hash<std::string>()(copy))),
+      "an operator with activations that lie in parts");
 }
 
 }  // namespace

@@ -169,11 +169,9 @@ std::string FishScript() {
                     FishQuoted(absl::StrJoin(BuiltinMappings(), " ")), "\n");
   }
   for (const VerbOption& row : Tool().options) {
-    absl::StrAppend(&text,
-                    "complete -c dcp-convert -n "
-                    "'__fish_seen_subcommand_from ",
-                    absl::StrJoin(VerbsThatTake(Tool(), row), " "), "' -l ",
-                    row.name);
+    absl::StrAppend(
+        &text, "complete -c dcp-convert -n '__fish_seen_subcommand_from ",
+        absl::StrJoin(VerbsThatTake(Tool(), row), " "), "' -l ", row.name);
     if (row.choices != nullptr) {
       absl::StrAppend(&text, " -x -a ", FishQuoted(row.choices));
     } else if (row.value != nullptr) {

@@ -179,9 +179,8 @@ absl::Status AddMapSetting(absl::string_view value, CommandLine& line) {
 absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
   const size_t equals = value.find('=');
   if (equals == absl::string_view::npos || equals == 0) {
-    return IsNot(value,
-                 "SIDE=PREFIX or SIDE.states=PREFIX, such as "
-                 "torchtitan=model.");
+    return IsNot(
+        value, "SIDE=PREFIX or SIDE.states=PREFIX, such as torchtitan=model.");
   }
   line.map.prefixes.emplace_back(value.substr(0, equals),
                                  value.substr(equals + 1));

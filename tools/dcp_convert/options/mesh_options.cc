@@ -107,8 +107,7 @@ absl::Status ResolveMeshOptions(CommandLine& line) {
         !line.write.place.empty() ? "--place requires --mesh"
         : !line.write.tp_plan.empty()
             ? "--tp-plan requires --mesh"
-            : "a mesh with a name requires one without, "
-              "such as --mesh fsdp=4");
+            : "a mesh with a name requires one without, such as --mesh fsdp=4");
   }
   for (const auto& [glob, placements] : line.write.place) {
     PlacementRule rule;

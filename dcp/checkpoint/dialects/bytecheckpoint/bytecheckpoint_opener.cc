@@ -346,10 +346,10 @@ void ByteCheckpointReader::AddProperties() {
     parts_.losses.push_back(
         {.part = StatePart::kModel,
          .needs_consent = true,
-         .text = absl::StrCat(entry.fqn,
-                              " and perhaps others are flat parameters of "
-                              "FSDP1, and the checkpoint does not record "
-                              "the parameters in them")});
+         .text = absl::StrCat(
+             entry.fqn,
+             " and perhaps others are flat parameters of FSDP1, and the "
+             "checkpoint does not record the parameters in them")});
     break;
   }
 }

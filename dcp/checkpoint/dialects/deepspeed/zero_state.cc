@@ -77,10 +77,9 @@ absl::StatusOr<std::vector<Value>> ParseGroupStates(const Value& inner,
     order.insert(order.end(), params.items().begin(), params.items().end());
   }
   if (order.size() != num_groups) {
-    return absl::DataLossError(absl::StrCat("the optimizer has ", order.size(),
-                                            " flat groups, but "
-                                            "param_shapes has ",
-                                            num_groups));
+    return absl::DataLossError(
+        absl::StrCat("the optimizer has ", order.size(),
+                     " flat groups, but param_shapes has ", num_groups));
   }
   absl::flat_hash_map<int64_t, Value> by_number;
   for (size_t i = 0; i < all.items().size(); i += 2) {

@@ -71,8 +71,7 @@ absl::Status CheckConfig(const SourceDirectory& directory,
   if (config.backend != "torch_dist") {
     return absl::UnimplementedError(absl::StrCat(
         path, ": the sharded backend '", config.backend.substr(0, 100),
-        "' of Megatron-core is not supported; expected "
-        "torch_dist",
+        "' of Megatron-core is not supported; expected torch_dist",
         config.backend == "zarr" ? kConversion : ""));
   }
   if (config.version != kBackendVersion) {

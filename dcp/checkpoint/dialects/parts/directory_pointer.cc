@@ -46,10 +46,10 @@ absl::StatusOr<DirectoryPointer> FollowLink(const SourceDirectory& directory,
       return DirectoryPointer{.name = name, .target = entry.name};
     }
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      directory.FullPath(name),
-      " is a link that leads to another directory; give the path of the "
-      "checkpoint itself"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory.FullPath(name),
+                   " is a link that leads to another directory; give the path "
+                   "of the checkpoint itself"));
 }
 
 absl::StatusOr<DirectoryPointer> FollowIteration(
@@ -62,8 +62,7 @@ absl::StatusOr<DirectoryPointer> FollowIteration(
     if (!absl::SimpleAtoi(text, &number)) {
       return absl::DataLossError(
           absl::StrCat(directory.FullPath(kIteration),
-                       ": expected a number or 'release', "
-                       "found '",
+                       ": expected a number or 'release', found '",
                        text.substr(0, 100), "'"));
     }
     names = {absl::StrFormat("iter_%07d", number),
