@@ -5,26 +5,21 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
-#include "dcp/base/checksum.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/read/range_reader.h"
 #include "dcp/checkpoint/verify/checked_range.h"
 #include "dcp/checkpoint/verify/digest_index.h"
+#include "dcp/checkpoint/verify/range_checker.h"
 #include "dcp/format/torch/torch_archive.h"
 
 namespace dcp {
@@ -36,11 +31,8 @@ struct Item {
   bool empty;  // a tensor without elements: there are no bytes to check
 };
 
-struct RangeInPiece {
-  CheckedRange range;
-  uint32_t piece;
-};
-
+// Finds the recorded checksums of all items, and gives the ranges that they
+// cover to a RangeChecker.
 class Verifier {
  public:
   Verifier(FileSystem& fs, Checkpoint& checkpoint, VerifyOptions& options)
@@ -53,7 +45,7 @@ class Verifier {
     ChooseSample();
     DCP_RETURN_IF_ERROR(pieces_.Choose(checkpoint_, report_, options_.pieces));
     if (pieces_.IsEmpty()) return std::move(report_);
-    found_.resize(pieces_.size());
+    checker_.emplace(fs_, checkpoint_, pieces_, options_);
     CollectLocated();
     const absl::Status digests = digests_.Read(checkpoint_);
     digest_used_.resize(digests_.size());
@@ -63,27 +55,11 @@ class Verifier {
         WithSide(AddDamagedIndices(digests), ErrorSide::kSource));
     AddChunkDigests();
     CountUnchecked();
-    DCP_RETURN_IF_ERROR(CheckRanges());
+    DCP_RETURN_IF_ERROR(checker_->Run(report_));
     return std::move(report_);
   }
 
  private:
-  // The comparison's result for one stretch or one item.
-  struct Outcome {
-    uint64_t num_bytes = 0;
-    uint64_t num_crcs = 0;
-    uint64_t num_digests = 0;
-    std::vector<VerifyFinding> damages;
-  };
-
-  VerifyFinding DamageFinding(const CheckedRange& range,
-                              std::string problem) const {
-    return {.name = std::string(range.name),
-            .file = checkpoint_.files().names()[range.file],
-            .offset = range.offset,
-            .problem = std::move(problem)};
-  }
-
   void CollectItems() {
     first_items_.reserve(checkpoint_.entries().size());
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
@@ -113,13 +89,9 @@ class Verifier {
     for (const absl::Status& damage : damages) {
       if (damage.ok()) continue;
       if (!IsAboutBytes(damage)) return damage;
-      found_[0].findings.push_back(IndexFinding(damage));
+      checker_->report(0).findings.push_back(IndexFinding(damage));
     }
     return absl::OkStatus();
-  }
-
-  void AddRange(const CheckedRange& range, uint32_t piece) {
-    if (pieces_.Wants(piece)) ranges_.push_back({range, piece});
   }
 
   // Collects the records in DCP items that opening has located. Objects in such
@@ -139,13 +111,13 @@ class Verifier {
         if (length == 0 || checkpoint_.IsTorchFile(file)) continue;
         covered_[own] = true;
         if (!sampled_[own] || !seen.emplace(file, offset).second) continue;
-        AddRange({.file = file,
-                  .offset = offset,
-                  .length = length,
-                  .name = entry.fqn,
-                  .crc = crc,
-                  .digest = std::nullopt},
-                 pieces_.ItemPiece(own));
+        checker_->AddRange({.file = file,
+                            .offset = offset,
+                            .length = length,
+                            .name = entry.fqn,
+                            .crc = crc,
+                            .digest = std::nullopt},
+                           pieces_.ItemPiece(own));
       }
     }
   }
@@ -172,7 +144,7 @@ class Verifier {
   }
 
   void AddStructureFinding(uint32_t entry, const absl::Status& status) {
-    VerifyReport& piece = found_[pieces_.EntryPiece(entry)];
+    VerifyReport& piece = checker_->report(pieces_.EntryPiece(entry));
     piece.findings.push_back(EntryFinding(checkpoint_, entry, status));
     for (size_t i = first_items_[entry]; i < first_items_[entry + 1]; ++i) {
       if (visited_[i]) continue;
@@ -218,7 +190,7 @@ class Verifier {
     }
     const std::vector<ZipRecord>& records = visited.archive->records;
     bool covered = !records.empty();
-    Outcome outcome;
+    RangeChecker::Outcome outcome;
     std::vector<CheckedRange> unread;
     std::vector<size_t> digests;
     for (const ZipRecord& record : records) {
@@ -239,9 +211,7 @@ class Verifier {
         unread.push_back(range);
         continue;
       }
-      const uint32_t crc = ExtendCrc32(0, bytes);
-      Compare(range, crc, range.digest.has_value() ? Xxh3Digest(bytes) : 0,
-              outcome);
+      checker_->Compare(range, bytes, outcome);
     }
     absl::MutexLock lock(&mutex_);
     if (visited_[item_of(first)]) return;
@@ -250,8 +220,8 @@ class Verifier {
       if (covered) covered_[item_of(chunk)] = true;
     }
     for (const size_t digest : digests) digest_used_[digest] = true;
-    for (const CheckedRange& range : unread) AddRange(range, piece);
-    Add(std::move(outcome), piece);
+    for (const CheckedRange& range : unread) checker_->AddRange(range, piece);
+    checker_->Add(std::move(outcome), piece);
   }
 
   // Collects the items in whole torch.save files, which are checked file by
@@ -284,7 +254,7 @@ class Verifier {
       const TorchFileRanges found =
           TorchFileRecordRanges(checkpoint_, file, records, items[file]);
       for (const CheckedRange& range : found.ranges) {
-        AddRange(range, pieces_.LastPieceAt(file, range.offset));
+        checker_->AddRange(range, pieces_.LastPieceAt(file, range.offset));
       }
       for (size_t i = 0; i < places[file].size(); ++i) {
         covered_[places[file][i]] = found.covered[i];
@@ -315,141 +285,21 @@ class Verifier {
                               ElementSize(tensor.dtype));
         if (!digest.has_value() || digest_used_[*digest]) continue;
         covered_[owner] = true;
-        AddRange({.file = location.item.file,
-                  .offset = digests_[*digest].offset,
-                  .length = digests_[*digest].length,
-                  .name = entry.fqn,
-                  .crc = std::nullopt,
-                  .digest = digests_[*digest].digest},
-                 pieces_.ItemPiece(owner));
+        checker_->AddRange({.file = location.item.file,
+                            .offset = digests_[*digest].offset,
+                            .length = digests_[*digest].length,
+                            .name = entry.fqn,
+                            .crc = std::nullopt,
+                            .digest = digests_[*digest].digest},
+                           pieces_.ItemPiece(owner));
       }
     }
-  }
-
-  // Reads the ranges in file order and compares.
-  absl::Status CheckRanges() {
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const RangeInPiece& a, const RangeInPiece& b) {
-                return std::tie(a.piece, a.range.file, a.range.offset) <
-                       std::tie(b.piece, b.range.file, b.range.offset);
-              });
-    DCP_RETURN_IF_ERROR(WithSide(DropUnreadable(), ErrorSide::kSource));
-    std::vector<FileRange> stretches;
-    stretches.reserve(ranges_.size());
-    uint64_t bytes_to_read = 0;
-    for (const auto& [range, piece] : ranges_) {
-      bytes_to_read += range.length;
-      stretches.push_back({range.file, range.offset, range.length});
-    }
-    // Bytes that were compared in memory with their item count as read.
-    uint64_t bytes_compared = 0;
-    for (const VerifyReport& found : found_) {
-      bytes_compared += found.bytes_checked;
-    }
-    if (options_.stats != nullptr) options_.stats->bytes_read += bytes_compared;
-    if (options_.on_plan != nullptr) {
-      options_.on_plan(bytes_compared + bytes_to_read);
-    }
-    const absl::Status read = ReadRanges(
-        fs_, checkpoint_.files(), stretches,
-        {.memory_bytes = options_.memory_bytes,
-         .stop = options_.stop,
-         .stats = options_.stats},
-        [this](size_t i, uint64_t begin, ByteSpan bytes) -> absl::Status {
-          if (begin == 0) {
-            DCP_RETURN_IF_ERROR(FinishBefore(ranges_[i].piece));
-          }
-          CheckStretch(ranges_[i], begin, bytes);
-          return absl::OkStatus();
-        });
-    if (read.ok()) return FinishBefore(pieces_.size());
-    if (absl::IsDataLoss(read))
-      DCP_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
-    return read;
-  }
-
-  // Finishes all pieces before this one: their bytes have been compared.
-  absl::Status FinishBefore(uint32_t piece) {
-    for (; next_ < piece; ++next_) {
-      if (!pieces_.Wants(next_)) continue;
-      DCP_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
-      report_.Add(found_[next_]);
-      if (options_.pieces == nullptr) continue;
-      DCP_RETURN_IF_ERROR(options_.pieces->on_piece(next_, found_[next_]));
-    }
-    return absl::OkStatus();
-  }
-
-  // Ranges that reach past their file's end become findings and are not read.
-  absl::Status DropUnreadable() {
-    absl::Status trouble;
-    std::erase_if(ranges_, [&](const RangeInPiece& checked) {
-      const auto& [range, piece] = checked;
-      const absl::Status status = checkpoint_.files().CheckRange(
-          range.file, range.offset, range.length);
-      if (status.ok()) return false;
-      if (!IsAboutBytes(status)) trouble.Update(status);
-      found_[piece].findings.push_back(
-          DamageFinding(range, std::string(status.message())));
-      return true;
-    });
-    return trouble;
-  }
-
-  void CheckStretch(const RangeInPiece& checked, uint64_t begin,
-                    ByteSpan bytes) {
-    const CheckedRange& range = checked.range;
-    if (begin == 0) {
-      crc_ = 0;
-      digest_.Reset();
-    }
-    if (range.crc.has_value()) crc_ = ExtendCrc32(crc_, bytes);
-    if (range.digest.has_value()) digest_.Update(bytes);
-    if (begin + bytes.size() < range.length) return;
-    Outcome outcome;
-    Compare(range, crc_, range.digest.has_value() ? digest_.Value() : 0,
-            outcome);
-    absl::MutexLock lock(&mutex_);
-    Add(std::move(outcome), checked.piece);
-  }
-
-  // Compares a whole stretch's checksums with the recorded ones.
-  void Compare(const CheckedRange& range, uint32_t crc, uint64_t digest,
-               Outcome& outcome) const {
-    outcome.num_bytes += range.length;
-    if (range.crc.has_value()) {
-      ++outcome.num_crcs;
-      if (crc != *range.crc) {
-        outcome.damages.push_back(DamageFinding(
-            range, absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
-                                   range.length, crc, *range.crc)));
-      }
-    }
-    if (range.digest.has_value()) {
-      ++outcome.num_digests;
-      if (digest != *range.digest) {
-        outcome.damages.push_back(DamageFinding(
-            range,
-            absl::StrFormat("digest of %d bytes is %016x, recorded %016x",
-                            range.length, digest, *range.digest)));
-      }
-    }
-  }
-
-  void Add(Outcome outcome, uint32_t piece)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    VerifyReport& found = found_[piece];
-    found.bytes_checked += outcome.num_bytes;
-    found.num_crcs_checked += outcome.num_crcs;
-    found.num_digests_checked += outcome.num_digests;
-    std::move(outcome.damages.begin(), outcome.damages.end(),
-              std::back_inserter(found.findings));
   }
 
   void CountUnchecked() {
     for (size_t i = 0; i < items_.size(); ++i) {
       if (sampled_[i] && !covered_[i]) {
-        ++found_[pieces_.ItemPiece(i)].num_items_unchecked;
+        ++checker_->report(pieces_.ItemPiece(i)).num_items_unchecked;
       }
     }
   }
@@ -462,20 +312,14 @@ class Verifier {
   std::vector<bool> sampled_;
   ChosenPieces pieces_;
   DigestIndex digests_;
-  // The index's counts, and the findings in the finished pieces.
   VerifyReport report_;
-  uint32_t next_ = 0;  // the first piece that is not finished
   // These change under the mutex while items are visited:
   absl::Mutex mutex_;
-  std::vector<VerifyReport> found_;  // by piece
+  std::optional<RangeChecker> checker_;  // set once the pieces are chosen
   std::vector<bool> visited_;
   std::vector<bool> covered_;                        // by a CRC or a digest
   std::vector<bool> digest_used_;                    // with a CRC
-  std::vector<RangeInPiece> ranges_;                 // to be read
   std::deque<std::vector<ZipRecord>> file_records_;  // .pt files' records
-  // For the range being checked:
-  uint32_t crc_ = 0;
-  Digest64 digest_;
 };
 
 }  // namespace
