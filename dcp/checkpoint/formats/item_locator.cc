@@ -4,36 +4,25 @@
 // payload lie between. Each item therefore costs two short reads, or one if it
 // is small. If a parser needs more (such as an object's long pickle), its
 // request reads it.
-//
-// FileSystemWriter(serialization_format=SAFETENSORS) writes something else: one
-// safetensors file per rank, and an index that wrongly places all items at
-// offset 0. Such an item is found by name in the file's header.
 #include "dcp/checkpoint/formats/item_locator.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/formats/item_order.h"
-#include "dcp/checkpoint/formats/item_part.h"
-#include "dcp/checkpoint/formats/torch_opener.h"
-#include "dcp/format/pickle/inert_value.h"
-#include "dcp/format/safetensors/safetensors.h"
+#include "dcp/checkpoint/formats/item_placer.h"
 #include "dcp/format/torch/torch_archive.h"
 #include "dcp/format/torch/torch_archive_reader.h"
-#include "dcp/format/torch/value_copy.h"
 #include "dcp/io/lane.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/read_schedule.h"
@@ -75,21 +64,15 @@ absl::Status CheckReadable(const CheckpointParts& parts,
   return absl::OkStatus();
 }
 
-// The lanes' shared state in addition to the checkpoint. The lane that reads an
-// item writes to that item's location or entry.
-struct Shared {
-  const std::vector<uint64_t> object_ends;
-  absl::Mutex mutex;  // guards the checkpoint's arena
-};
-
-// Reads one lane's items.
+// Reads one lane's items, and gives them to an ItemPlacer.
 class Locator {
  public:
   // `firsts` are the positions of the lane's items in `chunks`, and the end of
   // the last one.
   Locator(FileSystem& fs, CheckpointParts& parts,
           absl::Span<const ItemChunk> chunks, absl::Span<const size_t> firsts,
-          OpenProgress* progress, const ItemVisitor& visitor, Shared& shared)
+          OpenProgress* progress, const ItemVisitor& visitor,
+          ItemPlacer::Shared& shared)
       : fs_(fs),
         limits_{.max_bytes = kMaxReadBytes,
                 .gap_bytes = parts.files->traits().has_rename
@@ -100,7 +83,7 @@ class Locator {
         firsts_(firsts),
         progress_(progress),
         visitor_(visitor),
-        shared_(shared) {}
+        placer_(fs, parts, shared) {}
 
   absl::Status Run(Lane& lane, std::stop_token stop, TransferStats& stats) {
     return RunPipeline(
@@ -218,48 +201,19 @@ class Locator {
   absl::Status ParseItem(Item item, const Probe& probe,
                          const std::string& buffer) {
     const StorageInfo storage = item[0].storage;
-    CheckpointEntry& entry = parts_.entries[item[0].entry];
-    const bool is_tensor = entry.tensor() != nullptr;
+    const bool is_tensor = parts_.entries[item[0].entry].tensor() != nullptr;
     const absl::string_view head(buffer.data() + probe.head, probe.head_length);
     if (is_tensor && head.substr(0, 4) != "PK\x03\x04") {
-      return PlaceByName(item);
+      return placer_.PlaceByName(item);
     }
     const absl::StatusOr<TorchArchive> archive =
         ReadArchive(storage, probe, AsBytes(buffer));
     if (archive.ok() && visitor_ != nullptr) {
       Visit(item, probe, AsBytes(buffer), *archive);
     }
-    if (is_tensor) {
-      DCP_RETURN_IF_ERROR(archive.status());
-      return PlaceFromArchive(item, *archive);
-    }
-    DCP_ASSIGN_OR_RETURN(ObjectEntry object, MakeObjectEntry(storage, archive));
-    object.item = storage;
-    object.located = true;
-    entry.value = std::move(object);
-    return absl::OkStatus();
-  }
-
-  // An item with valid bytes that cannot be represented as an object remains in
-  // the checkpoint as unreadable.
-  absl::StatusOr<ObjectEntry> MakeObjectEntry(
-      const StorageInfo& storage, const absl::StatusOr<TorchArchive>& archive) {
-    if (absl::IsUnimplemented(archive.status())) {
-      ObjectEntry unreadable;
-      unreadable.unreadable = archive.status();
-      return unreadable;
-    }
+    if (!is_tensor) return placer_.PlaceObject(item[0], archive);
     DCP_RETURN_IF_ERROR(archive.status());
-    if (absl::Status inert = CheckInert(archive->root); !inert.ok()) {
-      ObjectEntry unreadable =
-          UnreadableObject(*archive, archive->root, storage.file,
-                           storage.offset, std::move(inert));
-      unreadable.value = Value();  // belongs to the archive, which is destroyed
-      return unreadable;
-    }
-    absl::MutexLock lock(&shared_.mutex);
-    return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
-                           storage.file, storage.offset);
+    return placer_.PlaceTensor(item, *archive);
   }
 
   // The item's requested bytes, or null data if the probe lacks them.
@@ -304,95 +258,6 @@ class Locator {
         parts_.check_index);
   }
 
-  absl::Status PlaceFromArchive(Item item, const TorchArchive& archive) {
-    DCP_RETURN_IF_ERROR(CheckHoldsTensor(archive));
-    DCP_ASSIGN_OR_RETURN(
-        const TensorEntry stored,
-        TensorInArchive(archive, archive.root, item[0].storage.file,
-                        item[0].storage.offset));
-    ChunkLocation location = stored.locations[0];
-    location.item = item[0].storage;
-    return Place(item, "item", stored.dtype, stored.shape, location);
-  }
-
-  // Gives each chunk in an item a part of the tensor, which is at `location`
-  // and in `what`.
-  absl::Status Place(Item item, absl::string_view what, DType dtype,
-                     const Dims& shape, const ChunkLocation& location) {
-    for (const ItemChunk& chunk : item) {
-      auto& tensor = std::get<TensorEntry>(parts_.entries[chunk.entry].value);
-      const Dims& sizes = tensor.boxes[chunk.chunk].sizes;
-      const ItemPart* const part =
-          tensor.parts.empty() ? nullptr : &tensor.parts[chunk.chunk];
-      const Dims& want = part != nullptr ? part->shape : sizes;
-      if (dtype != tensor.dtype || shape != want) {
-        return absl::DataLossError(
-            absl::StrCat("the ", what, " holds ", TorchName(dtype), " ",
-                         ShapeToString(shape), ", but the index says ",
-                         TorchName(tensor.dtype), " ", ShapeToString(want)));
-      }
-      ChunkLocation& placed = tensor.locations[chunk.chunk];
-      placed = location;
-      if (part != nullptr) {
-        NarrowToPart(*part, sizes, ElementSize(dtype), placed);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status PlaceByName(Item item) {
-    const StorageInfo& storage = item[0].storage;
-    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors,
-                         ReadNamedTensors(storage.file));
-    const auto it = tensors->find(parts_.entries[item[0].entry].fqn);
-    if (it == tensors->end()) {
-      return absl::DataLossError(
-          "the item is neither a torch.save archive nor named in a safetensors "
-          "header");
-    }
-    const SafetensorsTensor& stored = it->second;
-    ChunkLocation location;
-    location.located = true;
-    location.payload_offset = stored.begin;
-    location.item = {.file = storage.file,
-                     .offset = stored.begin,
-                     .length = stored.end - stored.begin};
-    return Place(item, "safetensors file", stored.dtype, stored.shape,
-                 location);
-  }
-
-  // The tensors in a data file that is one safetensors file, possibly after
-  // some bytes entries. begin and end count from the start of the file.
-  using NamedTensors = absl::flat_hash_map<std::string, SafetensorsTensor>;
-
-  absl::StatusOr<const NamedTensors*> ReadNamedTensors(uint32_t file) {
-    std::unique_ptr<NamedTensors>& known = named_tensors_[file];
-    if (known != nullptr) return known.get();
-    DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
-    const uint64_t start = std::min(shared_.object_ends[file], opened.size);
-    FileReader reader(fs_, opened, start, opened.size - start);
-    absl::StatusOr<SafetensorsHeader> header =
-        ReadSafetensorsHeader(opened.size - start, reader.read_at());
-    // Bytes that are not a header, read as a length, exceed the limit.
-    const bool is_other = IsAboutBytes(header.status()) ||
-                          absl::IsResourceExhausted(header.status());
-    if (!header.ok() && !is_other) return header.status();
-    if (!header.ok()) {
-      return absl::DataLossError(absl::StrCat(
-          "this is not a torch.save archive, and read as safetensors: ",
-          header.status().message()));
-    }
-    auto tensors = std::make_unique<NamedTensors>();
-    for (SafetensorsTensor& tensor : header->tensors) {
-      tensor.begin += start + header->data_offset;
-      tensor.end += start + header->data_offset;
-      std::string name = tensor.name;
-      tensors->emplace(std::move(name), std::move(tensor));
-    }
-    known = std::move(tensors);
-    return known.get();
-  }
-
   FileSystem& fs_;
   const ReadLimits limits_;
   CheckpointParts& parts_;
@@ -400,9 +265,8 @@ class Locator {
   const absl::Span<const size_t> firsts_;
   OpenProgress* const progress_;  // or null
   const ItemVisitor& visitor_;    // or null
-  Shared& shared_;
+  ItemPlacer placer_;
   size_t next_ = 0;
-  absl::flat_hash_map<uint32_t, std::unique_ptr<NamedTensors>> named_tensors_;
 };
 
 }  // namespace
@@ -444,7 +308,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
       std::clamp<uint64_t>(is_stored ? num_items : num_items / kItemsPerBlock,
                            kMinBlocks, kQueueDepth);
   TransferStats stats;
-  Shared shared{.object_ends = ObjectEnds(parts), .mutex = {}};
+  ItemPlacer::Shared shared{.object_ends = ObjectEnds(parts), .mutex = {}};
   return RunLanes(
       fs, num_lanes,
       std::min(memory_bytes, num_lanes * num_blocks * kBlockBytes), stop,
