@@ -2,7 +2,6 @@
 
 #include "dcp/format/index/dcp_metadata.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/index/stored_items.h"
 #include "dcp/format/pickle/metadata_modules.h"
 #include "dcp/format/pickle/pickle_globals.h"
 #include "dcp/format/pickle/pickle_reader.h"
@@ -100,26 +100,12 @@ absl::StatusOr<DType> ParseProperties(const Value& value) {
   return *dtype;
 }
 
-constexpr uint32_t kNotListed = std::numeric_limits<uint32_t>::max();
-
-// An entry in storage_data. Chunks find it by entry and offset; the index in a
-// MetadataIndex is only a hint.
-struct Stored {
-  uint32_t entry;
-  SizeId offset;  // kNoSize for a bytes entry
-  MetadataObjects::InfoId info;
-  bool used = false;  // by a chunk with elements
-};
-
-bool ComesBefore(const Stored& a, const Stored& b) {
-  return std::pair(a.entry, a.offset) < std::pair(b.entry, b.offset);
-}
-
 // Builds a Metadata table by table: the names, the items' locations, and then
 // the entries, in which each chunk gets the item at its offset.
 class Parser {
  public:
-  explicit Parser(MetadataObjects& objects) : objects_(objects) {}
+  explicit Parser(MetadataObjects& objects)
+      : objects_(objects), items_(objects) {}
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
@@ -127,7 +113,8 @@ class Parser {
     const Value state = attributes.Get("state_dict_metadata");
     if (!IsMapping(state)) return WrongType("state_dict_metadata", state);
     DCP_RETURN_IF_ERROR(ParseNames(state.items()));
-    DCP_RETURN_IF_ERROR(ParseStorage(attributes.Get("storage_data")));
+    DCP_RETURN_IF_ERROR(items_.Read(attributes.Get("storage_data"), by_name_));
+    metadata_.files = items_.TakeFiles();
     DCP_RETURN_IF_ERROR(ParseEntries(state.items()));
     DCP_RETURN_IF_ERROR(ParseMcoreData(attributes.Get("mcore_data")));
     DCP_RETURN_IF_ERROR(ParsePlanner(attributes.Get("planner_data")));
@@ -170,57 +157,9 @@ class Parser {
     return it->second;
   }
 
-  // The same, but looks up each name only once.
-  std::optional<uint32_t> FindEntry(MetadataObjects::NameId name) {
-    while (entry_of_.size() <= name) {
-      const auto next = static_cast<MetadataObjects::NameId>(entry_of_.size());
-      entry_of_.push_back(FindEntry(objects_.name(next)));
-    }
-    return entry_of_[name];
-  }
-
-  absl::Status ParseStorage(const Value& table) {
-    if (!IsMapping(table)) return WrongType("storage_data", table);
-    const absl::Span<const Value> items = table.items();
-    stored_.reserve(items.size() / 2);
-    for (size_t i = 0; i < items.size(); i += 2) {
-      DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
-                           objects_.ReadKey(items[i]));
-      const std::optional<uint32_t> entry = FindEntry(key.name);
-      if (!entry.has_value()) continue;  // the name is not listed
-      const absl::StatusOr<MetadataObjects::InfoId> info =
-          objects_.ReadInfo(items[i + 1]);
-      if (!info.ok()) {
-        return Annotate(info.status(), "storage of ",
-                        Short(objects_.name(key.name)));
-      }
-      AddFile(objects_.info(*info).file);
-      stored_.push_back({.entry = *entry, .offset = key.offset, .info = *info});
-    }
-    std::sort(stored_.begin(), stored_.end(), ComesBefore);
-    const auto twice = std::adjacent_find(
-        stored_.begin(), stored_.end(),
-        [](const Stored& a, const Stored& b) { return !ComesBefore(a, b); });
-    if (twice == stored_.end()) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("storage of ", Short(metadata_.entries[twice->entry].fqn),
-                     ": the same offset occurs twice"));
-  }
-
-  // Adds a file to Metadata::files, which has only the files of listed names.
-  void AddFile(uint32_t file) {
-    if (file >= listed_file_.size()) listed_file_.resize(file + 1, kNotListed);
-    if (listed_file_[file] != kNotListed) return;
-    listed_file_[file] = static_cast<uint32_t>(metadata_.files.size());
-    metadata_.files.push_back(objects_.files()[file]);
-  }
-
   absl::Status ParseEntries(absl::Span<const Value> items) {
-    size_t next = 0;
     for (uint32_t i = 0; i < metadata_.entries.size(); ++i) {
-      const size_t first = next;
-      while (next < stored_.size() && stored_[next].entry == i) ++next;
-      items_ = absl::MakeSpan(stored_).subspan(first, next - first);
+      items_.BeginEntry(i);
       MetadataEntry& entry = metadata_.entries[i];
       DCP_RETURN_IF_ERROR(
           Annotate(ParseEntry(items[2 * i + 1], entry), Short(entry.fqn)));
@@ -230,8 +169,8 @@ class Parser {
 
   absl::Status ParseEntry(const Value& value, MetadataEntry& entry) {
     if (value.IsCallOf(kMetadataModule, "BytesStorageMetadata")) {
-      return Take(MetadataObjects::kNoSize, /*holds_elements=*/true,
-                  entry.value.emplace<BytesStorageMetadata>().storage);
+      return items_.Take(MetadataObjects::kNoSize, /*holds_elements=*/true,
+                         entry.value.emplace<BytesStorageMetadata>().storage);
     }
     return ParseTensor(value, entry.value.emplace<TensorStorageMetadata>());
   }
@@ -277,7 +216,7 @@ class Parser {
           ShapeToString(tensor.size)));
     }
     const absl::Status taken =
-        Take(ids.offsets, Volume(box.sizes) != 0, chunk.storage);
+        items_.Take(ids.offsets, Volume(box.sizes) != 0, chunk.storage);
     if (taken.ok()) return taken;
     return Annotate(taken, "chunk at ", ShapeToString(box.offsets));
   }
@@ -285,28 +224,6 @@ class Parser {
   Dims CopyDims(SizeId id) const {
     const absl::Span<const int64_t> dims = objects_.dims(id);
     return Dims(dims.begin(), dims.end());
-  }
-
-  // Finds a chunk's storage. Chunks without elements may share an offset, as
-  // empty shards from several ranks do, because no bytes are ever read for
-  // them.
-  absl::Status Take(SizeId offset, bool holds_elements, StorageInfo& info) {
-    const auto it = std::lower_bound(
-        items_.begin(), items_.end(), offset,
-        [](const Stored& item, SizeId id) { return item.offset < id; });
-    if (it == items_.end() || it->offset != offset) {
-      return absl::DataLossError("storage_data has no entry for it");
-    }
-    if (holds_elements && it->used) {
-      return absl::DataLossError("another chunk has the same offset");
-    }
-    info = objects_.info(it->info);
-    info.file = listed_file_[info.file];
-    if (holds_elements && info.length == 0) {
-      return absl::DataLossError("its entry in storage_data has length 0");
-    }
-    it->used = it->used || holds_elements;
-    return absl::OkStatus();
   }
 
   // Parses {name: {}} or {name: {"nd_reformulated_orig_global_shape": shape}}.
@@ -442,11 +359,7 @@ class Parser {
   MetadataObjects& objects_;
   Metadata metadata_;
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
-  std::vector<std::optional<uint32_t>> entry_of_;  // by NameId
-  // Maps indices in objects_.files() to indices in metadata_.files.
-  std::vector<uint32_t> listed_file_;
-  std::vector<Stored> stored_;  // sorted by entry and offset
-  absl::Span<Stored> items_;    // for the current entry
+  StoredItems items_;
 };
 
 }  // namespace
