@@ -47,33 +47,23 @@
 // A worker that fails removes nothing, because other workers use the files too.
 #include "dcp/checkpoint/share/share_convert.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
-#include "dcp/base/steady_time.h"
-#include "dcp/checkpoint/convert/convert_entries.h"
-#include "dcp/checkpoint/convert/moved_payload.h"
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/plan_destination.h"
-#include "dcp/checkpoint/output/interleaving.h"
-#include "dcp/checkpoint/read/source_check.h"
-#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/records/work_records.h"
 #include "dcp/checkpoint/share/disk_share_commit.h"
-#include "dcp/checkpoint/share/piece_chunks.h"
+#include "dcp/checkpoint/share/piece_mover.h"
 #include "dcp/checkpoint/share/share_commit.h"
 #include "dcp/checkpoint/share/store_share_commit.h"
-#include "dcp/checkpoint/write/image_transfer.h"
 
 namespace dcp {
 namespace {
@@ -89,6 +79,7 @@ std::unique_ptr<ShareCommit> MakeShareCommit(
                                             options);
 }
 
+// Goes through the steps.
 class ShareWorker {
  public:
   ShareWorker(FileSystem& fs, absl::string_view dst, Conversion& conversion,
@@ -98,11 +89,12 @@ class ShareWorker {
         conversion_(conversion),
         options_(options),
         share_(share),
-        cuts_files_(fs.TraitsAt(dst).has_rename),
-        plan_(MakeWorkPlan(conversion, cuts_files_, share.piece_bytes)),
+        plan_(MakeWorkPlan(conversion,
+                           /*cuts_files=*/fs.TraitsAt(dst).has_rename,
+                           share.piece_bytes)),
         records_(fs, WorkRecords::RecordsDirectory(dst, plan_.kind, plan_.id)),
-        commit_(MakeShareCommit(fs, dst, conversion, records_, plan_, options)),
-        stats_(options.stats != nullptr ? *options.stats : own_stats_) {
+        commit_(
+            MakeShareCommit(fs, dst, conversion, records_, plan_, options)) {
     result_.id = plan_.id;
     result_.num_pieces = static_cast<uint32_t>(plan_.pieces.size());
   }
@@ -120,7 +112,10 @@ class ShareWorker {
       if (!is_there.ok() || !*is_there) return status;
       Finished();
     }
-    if (result_.is_complete) RemoveOwnUploads();
+    if (mover_.has_value()) {
+      result_.num_written = mover_->num_recorded();
+      if (result_.is_complete) mover_->RemoveUploads();
+    }
     result_.plan = std::move(conversion_.plan);
     return std::move(result_);
   }
@@ -153,13 +148,6 @@ class ShareWorker {
     commit_->Clean();
   }
 
-  // Uploads of files that another worker has recorded: nobody publishes them.
-  void RemoveOwnUploads() {
-    for (const HiddenFile& file : released_) {
-      fs_.RemoveHidden(file).IgnoreError();
-    }
-  }
-
   // Step 2.
   absl::Status Enter() {
     DCP_RETURN_IF_ERROR(records_.CheckNoOthers(dst_));
@@ -173,6 +161,8 @@ class ShareWorker {
       if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
       DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(staging)));
     }
+    mover_.emplace(fs_, dst_, *destination_, conversion_, options_, plan_,
+                   records_);
     return records_.Begin(plan_);
   }
 
@@ -181,138 +171,11 @@ class ShareWorker {
     DCP_ASSIGN_OR_RETURN(
         const std::vector<uint32_t> todo,
         records_.Without(SharePieces(plan_.pieces, share_.share)));
-    uint64_t num_bytes = 0;
-    for (const uint32_t piece : todo) num_bytes += plan_.pieces[piece].length;
     conversion_.plan.check.checked = options_.verify;
     if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
-    const Checkpoint& source = *conversion_.source;
-    chunks_.emplace(
-        source,
-        EntriesToLocate(source, conversion_.selected, conversion_.plan.to),
-        conversion_.output, plan_.pieces);
-    DCP_RETURN_IF_ERROR(WithSide(
-        conversion_.source->LocateChunks(chunks_->Needed(todo), options_.stop),
-        ErrorSide::kSource));
-    if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
-    DCP_RETURN_IF_ERROR(CheckPieceTies(todo));
-    // Files that are written side by side would otherwise read the same bytes
-    // again; see interleaving.h.
-    at_once_ = NeedsInterleaving(conversion_.output);
-    absl::Span<const uint32_t> left = todo;
-    while (!left.empty()) {
-      size_t num_pieces = 0;
-      uint64_t group_bytes = 0;
-      while (num_pieces < left.size() && (at_once_ || num_pieces == 0 ||
-                                          group_bytes < share_.piece_bytes)) {
-        group_bytes += plan_.pieces[left[num_pieces++]].length;
-      }
-      DCP_RETURN_IF_ERROR(MoveGroup(left.first(num_pieces)));
-      left.remove_prefix(num_pieces);
-    }
-    return absl::OkStatus();
-  }
-
-  // The values that a mapping expects to be equal are cut into as many parts as
-  // there are pieces.
-  absl::Status CheckPieceTies(absl::Span<const uint32_t> pieces) {
-    for (size_t i = 0; i < pieces.size();) {
-      const uint32_t first = pieces[i];
-      uint32_t end = first;
-      for (; i < pieces.size() && pieces[i] == end; ++i) ++end;
-      DCP_RETURN_IF_ERROR(CheckTies(
-          fs_, *conversion_.source,
-          {.memory_bytes = options_.memory_bytes,
-           .stop = options_.stop,
-           .parts = {.first = first, .end = end, .count = result_.num_pieces},
-           .checks_padding = options_.check_padding}));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status MoveGroup(absl::Span<const uint32_t> group) {
-    const absl::Duration begin = SteadyNow();
-    std::unique_ptr<SourceCheck> check;
-    if (options_.verify) {
-      DCP_ASSIGN_OR_RETURN(
-          check, SourceCheck::MakeOneOfSeveral(fs_, *conversion_.source,
-                                               chunks_->Needed(group),
-                                               chunks_->Owned(group)));
-    }
-    std::vector<PieceRecord> records(group.size());
-    TransferSteps steps = StepsOf(group, records);
-    ImageTransferOptions how = TransferOptions(options_, conversion_);
-    how.kept_lanes = &lanes_;
-    how.steps = &steps;
-    how.check = check.get();
-    const absl::Status moved =
-        TransferImages(fs_, conversion_.output, *destination_, how, stats_)
-            .status();
-    // Parts of one item that several workers move are put together before the
-    // commit. If all workers need a stripe of every item, none has whole cells.
-    DCP_RETURN_IF_ERROR(CheckMoved(
-        moved, options_, check.get(),
-        at_once_ ? SourceCheck::Missing::kLittle : SourceCheck::Missing::kCells,
-        stats_, conversion_));
-    DCP_RETURN_IF_ERROR(
-        WithSide(fs_.SyncDirectory(DataDirectory()), ErrorSide::kDestination));
-    const auto milliseconds =
-        static_cast<uint64_t>(absl::ToInt64Milliseconds(SteadyNow() - begin));
-    for (size_t i = 0; i < group.size(); ++i) {
-      PieceRecord& record = records[i];
-      record.bytes = plan_.pieces[group[i]].length;
-      record.milliseconds = milliseconds / group.size();
-      record.host = HostName();
-      if (i == 0 && check != nullptr) {
-        record.check = check->report();
-        if (!at_once_) record.parts = check->parts();
-        record.moved_with.assign(group.begin() + 1, group.end());
-      }
-      DCP_RETURN_IF_ERROR(WithSide(records_.Write(group[i], std::move(record)),
-                                   ErrorSide::kDestination));
-      ++result_.num_written;
-    }
-    return absl::OkStatus();
-  }
-
-  // Steps that move the pieces of `group` and no others, and fill `records`.
-  TransferSteps StepsOf(absl::Span<const uint32_t> group,
-                        std::vector<PieceRecord>& records) {
-    TransferSteps steps;
-    steps.step_bytes = UINT64_MAX;
-    if (cuts_files_) {
-      for (const uint32_t piece : group) {
-        steps.pieces.push_back(plan_.pieces[piece]);
-      }
-      steps.on_file = [&records](uint32_t number, const WrittenFile& written) {
-        records[number].written = written;
-        return absl::OkStatus();
-      };
-      return steps;
-    }
-    steps.kept.assign(plan_.files.size(), true);
-    for (const uint32_t piece : group) steps.kept[piece] = false;
-    steps.on_file = [this, group, &records](
-                        uint32_t file,
-                        const WrittenFile& written) -> absl::Status {
-      PieceRecord& record = records[static_cast<size_t>(
-          std::find(group.begin(), group.end(), file) - group.begin())];
-      record.written = written;
-      if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
-      DCP_ASSIGN_OR_RETURN(
-          HiddenFile hidden,
-          fs_.Release(destination_->FilePath(plan_.files[file])));
-      record.upload = hidden.id;
-      released_.push_back(std::move(hidden));
-      return absl::OkStatus();
-    };
-    return steps;
-  }
-
-  std::string DataDirectory() const {
-    const std::string staging =
-        Destination::StagingPath(dst_, plan_.kind, plan_.id);
-    return plan_.kind == DestinationKind::kFile ? ParentDirectory(staging)
-                                                : staging;
+    return mover_->Move(todo, share_.piece_bytes, [this](uint64_t num_bytes) {
+      if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
+    });
   }
 
   FileSystem& fs_;
@@ -320,17 +183,11 @@ class ShareWorker {
   Conversion& conversion_;
   ConvertOptions& options_;
   ShareOptions& share_;
-  const bool cuts_files_;  // otherwise each file is one piece
   const WorkPlan plan_;
   WorkRecords records_;
   const std::unique_ptr<ShareCommit> commit_;
   std::unique_ptr<Destination> destination_;  // only names files
-  std::optional<PieceChunks> chunks_;
-  KeptLanes lanes_;                   // from one group to the next
-  bool at_once_ = false;              // the pieces move in one group
-  std::vector<HiddenFile> released_;  // by this worker
-  TransferStats own_stats_;
-  TransferStats& stats_;
+  std::optional<PieceMover> mover_;           // set by step 2
   ShareResult result_;
 };
 
