@@ -57,6 +57,7 @@ std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
   const auto close = [tasks](SharedCheckpoint* shared) {
     // If the queue takes no more tasks, the checkpoint is closed here.
     std::unique_ptr<SharedCheckpoint> last(shared);
+    last->all_index_bytes_->fetch_sub(last->index_bytes_);
     tasks->Post(kNoClient, [last = std::move(last)] {}).IgnoreError();
   };
   return std::shared_ptr<SharedCheckpoint>(
@@ -79,10 +80,6 @@ SharedCheckpoint::SharedCheckpoint(
       all_index_bytes_(std::move(index_bytes)),
       located_(checkpoint_->entries().size()) {
   all_index_bytes_->fetch_add(index_bytes_);
-}
-
-SharedCheckpoint::~SharedCheckpoint() {
-  all_index_bytes_->fetch_sub(index_bytes_);
 }
 
 absl::StatusOr<bool> SharedCheckpoint::IsCurrent(

@@ -39,12 +39,12 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
 
   // `checkpoint` was opened with `fs` and `open`. `tasks` is the root's queue;
   // the files are closed there too, because that may take long. `index_bytes`
-  // is the cache's sum, which includes this checkpoint while it lives.
+  // is the cache's sum, which includes this checkpoint until the last owner
+  // lets it go: then it may wait for a thread that closes it.
   static std::shared_ptr<SharedCheckpoint> Make(
       std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
       std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
       OpenOptions open, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
-  ~SharedCheckpoint();
 
   // A digest of the device, inode, size and times of the index file and of each
   // file that the index names, and of the mapping.
