@@ -9,8 +9,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "config/document/document.h"
 #include "config/document/findings.h"
-#include "config/document/node.h"
 #include "config/model/train_config.h"
 
 namespace fsdp {

@@ -26,11 +26,13 @@
 #include "config/document/printed_config.h"
 #include "config/document/python_dict.h"
 #include "dcp/base/log.h"
+#include "document/document.h"
 
 namespace fsdp {
 namespace {
 
 using config::Node;
+using config::ParseDocument;
 using config::Syntax;
 
 Node ParseText(absl::string_view name, absl::string_view text,
@@ -153,7 +155,7 @@ absl::StatusOr<std::string> config_text(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is a folder"));
   }
   std::ifstream file(path, std::ios::binary);
-  std::string text(config::kMaxDocumentBytes + 1, '\0');
+  std::string text(dcp::document::kMaxDocumentBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   // A read of fewer bytes than asked for sets the end bit and also the fail
   // bit.
@@ -161,9 +163,9 @@ absl::StatusOr<std::string> config_text(const std::string& path) {
     return absl::PermissionDeniedError(absl::StrCat("cannot read ", path));
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > config::kMaxDocumentBytes) {
+  if (text.size() > dcp::document::kMaxDocumentBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " has more than ", config::kMaxDocumentBytes, " bytes"));
+        path, " has more than ", dcp::document::kMaxDocumentBytes, " bytes"));
   }
   return text;
 }

@@ -5,16 +5,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "document/problem.h"
 
 namespace fsdp {
 
 std::string to_string(const Finding& finding) {
-  const std::string place = to_string(finding.place);
-  if (place.empty()) return finding.text;
-  // A place without a key ends in a file or a line, which cannot be the subject
-  // of the sentence.
-  return absl::StrCat(place, finding.place.key.empty() ? ": " : " ",
-                      finding.text);
+  return to_string(dcp::document::Problem{finding.place, finding.text});
 }
 
 void Findings::Append(Findings others) {

@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "config/document/document.h"
 #include "config/document/findings.h"
-#include "config/document/node.h"
 #include "dcp/tensor/parallel_plan.h"
 
 namespace fsdp {

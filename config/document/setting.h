@@ -9,22 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "document/problem.h"
+
 namespace fsdp {
 
-// The place of a value.
-struct SourceLocation {
-  std::string file = {};  // as the caller named it; "environment" for variables
-  int line = 0;           // from 1; 0: none
-  int column = 0;         // from 1, of the value's first character; 0: none
-  std::string key =
-      {};  // as written, from the root: "fsdp_config.fsdp_version"
-
-  friend bool operator==(const SourceLocation&,
-                         const SourceLocation&) = default;
-};
-
-// "run.yaml:7: fsdp_config.fsdp_version", without missing parts.
-std::string to_string(const SourceLocation& place);
+using dcp::document::SourceLocation;
+using dcp::document::to_string;
 
 // Two settings are equal if their values are, regardless of their places.
 template <typename T>

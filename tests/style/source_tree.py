@@ -11,6 +11,7 @@ PRODUCT = (
     "client",
     "config",
     "dcp",
+    "document",
     "fsdp",
     "plugins",
     "proto",

@@ -86,8 +86,7 @@ ALLOWED = {
     # The bridge from exceptions to absl::Status.
     ("fsdp/checkpoint/state/torch_status.cc", "exceptions"),
     # yaml-cpp reports errors in a file with one.
-    ("dcp/mapping/language/yaml_tree.cc", "exceptions"),
-    ("config/document/yaml_document.cc", "exceptions"),
+    ("document/yaml_document.cc", "exceptions"),
     # The clients under Arrow throw, and no exception may pass a plugin's C
     # interface.
     ("plugins/arrow/arrow_error.cc", "exceptions"),
@@ -140,15 +139,12 @@ INCLUDES = (
             "tests/tools/",
         ),
     ),
-    (r"[<\"]nlohmann/", ("dcp/format/", "config/", "tools/", "tests/")),
     (
-        r"[<\"]yaml-cpp/",
-        (
-            "dcp/mapping/language/yaml_tree.cc",
-            "config/document/yaml_document.cc",
-        ),
+        r"[<\"]nlohmann/",
+        ("dcp/format/", "config/", "document/", "tools/", "tests/"),
     ),
-    (r"[<\"]toml\+\+/", ("config/document/toml_document.cc",)),
+    (r"[<\"]yaml-cpp/", ("document/yaml_document.cc",)),
+    (r"[<\"]toml\+\+/", ("document/toml_document.cc",)),
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
     (r"[<\"]absl/flags/", ("dcp/", "tools/", "tests/")),
     (

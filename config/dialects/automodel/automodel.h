@@ -4,8 +4,8 @@
 #ifndef CONFIG_DIALECTS_AUTOMODEL_AUTOMODEL_H_
 #define CONFIG_DIALECTS_AUTOMODEL_AUTOMODEL_H_
 
+#include "config/document/document.h"
 #include "config/document/findings.h"
-#include "config/document/node.h"
 #include "config/model/train_config.h"
 
 namespace fsdp::config {

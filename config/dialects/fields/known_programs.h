@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "config/document/node.h"
+#include "config/document/document.h"
 #include "config/model/train_config.h"
 
 namespace fsdp::config {

@@ -4,8 +4,8 @@
 #ifndef CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
 #define CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
 
+#include "config/document/document.h"
 #include "config/document/findings.h"
-#include "config/document/node.h"
 #include "config/model/train_config.h"
 
 namespace fsdp::config {

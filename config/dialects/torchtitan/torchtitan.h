@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "config/document/document.h"
 #include "config/document/findings.h"
-#include "config/document/node.h"
 #include "config/model/train_config.h"
 
 namespace fsdp::config {

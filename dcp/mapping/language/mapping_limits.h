@@ -13,9 +13,7 @@ namespace dcp {
 inline constexpr size_t kMaxMappingBytes = size_t{1} << 20;
 inline constexpr size_t kMaxModelConfigBytes = size_t{1} << 20;
 
-// Values in a rule file, and how deep they are nested: the rules below `each`
-// need 7.
-inline constexpr size_t kMaxMappingNodes = size_t{1} << 16;
+// How deep values in a rule file are nested: the rules below `each` need 7.
 inline constexpr size_t kMaxMappingDepth = 16;
 // Keys in one map: each is compared with those before it.
 inline constexpr size_t kMaxMappingKeys = 1024;

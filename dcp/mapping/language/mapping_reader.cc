@@ -15,17 +15,23 @@
 #include "dcp/mapping/language/mapping_limits.h"
 #include "dcp/mapping/language/rule_reader.h"
 #include "dcp/mapping/language/tree_fields.h"
-#include "dcp/mapping/language/yaml_tree.h"
+#include "document/document.h"
 
 namespace dcp {
 namespace {
 
-using Kind = YamlTree::Kind;
+using Kind = Node::Kind;
 
 // Keywords in rules, which cannot be the name of a side.
 constexpr absl::string_view kReserved[] = {"each",      "rules",    "when",
                                            "for",       "of",       "copies",
                                            "tolerates", "optional", "dtype"};
+
+static_assert(kMaxMappingBytes == document::kMaxDocumentBytes);
+constexpr document::StrictLimits kYamlLimits = {
+    .depth = kMaxMappingDepth,
+    .keys = kMaxMappingKeys,
+    .text_bytes = kMaxMappingTextBytes};
 
 bool IsSideName(absl::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
@@ -42,7 +48,7 @@ class Reader {
     file_.file_name = std::string(file_name);
   }
 
-  absl::StatusOr<MappingFile> Read(const YamlTree& root) {
+  absl::StatusOr<MappingFile> Read(const Node& root) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(root, "a rule file"));
     DCP_RETURN_IF_ERROR(fields_.CheckKeys(
         root, {"tessera-mapping", "name", "model_types", "config", "params",
@@ -53,13 +59,13 @@ class Reader {
         return fields_.Refuse(root, absl::StrCat("there is no key ", key));
       }
     }
-    const YamlTree& version = *root.Find("tessera-mapping");
+    const Node& version = *root.Find("tessera-mapping");
     if (version.text != "1") {
       return fields_.Refuse(version, absl::StrCat("tessera-mapping is \"",
                                                   version.text, "\", not 1"));
     }
     DCP_ASSIGN_OR_RETURN(file_.name, fields_.Text(*root.Find("name"), "name"));
-    if (const YamlTree* types = root.Find("model_types")) {
+    if (const Node* types = root.Find("model_types")) {
       DCP_ASSIGN_OR_RETURN(file_.model_types,
                            fields_.Texts(*types, "model_types"));
     }
@@ -73,24 +79,26 @@ class Reader {
   }
 
  private:
-  absl::Status ReadParams(const YamlTree* params) {
-    if (params == nullptr || params->is(Kind::kNull)) return absl::OkStatus();
+  absl::Status ReadParams(const Node* params) {
+    if (params == nullptr || params->kind == Kind::kNull)
+      return absl::OkStatus();
     DCP_RETURN_IF_ERROR(fields_.CheckMap(*params, "params"));
-    for (const auto& [name, line, column, value] : params->entries) {
+    for (const auto& [name, value] : params->entries) {
       DCP_ASSIGN_OR_RETURN(file_.params[name], fields_.Integer(value, name));
     }
     return absl::OkStatus();
   }
 
-  absl::Status ReadConfig(const YamlTree* config) {
-    if (config == nullptr || config->is(Kind::kNull)) return absl::OkStatus();
+  absl::Status ReadConfig(const Node* config) {
+    if (config == nullptr || config->kind == Kind::kNull)
+      return absl::OkStatus();
     DCP_RETURN_IF_ERROR(fields_.CheckMap(*config, "config"));
-    for (const auto& [name, line, column, value] : config->entries) {
+    for (const auto& [name, value] : config->entries) {
       MappingFile::Size size;
       size.name = name;
-      size.line = line;
-      if (value.is(Kind::kList)) {
-        for (const YamlTree& item : value.items) {
+      size.line = value.key_position.line;
+      if (value.kind == Kind::kList) {
+        for (const Node& item : value.items) {
           DCP_ASSIGN_OR_RETURN(size.formulas.emplace_back(),
                                fields_.ReadFormula(item, name));
         }
@@ -110,13 +118,13 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadSides(const YamlTree& sides) {
+  absl::Status ReadSides(const Node& sides) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(sides, "sides"));
     if (sides.entries.size() > kMaxMappingSides) {
       return fields_.Refuse(sides, absl::StrCat("there are more than ",
                                                 kMaxMappingSides, " sides"));
     }
-    for (const auto& [name, line, column, value] : sides.entries) {
+    for (const auto& [name, value] : sides.entries) {
       if (!IsSideName(name) ||
           std::find(std::begin(kReserved), std::end(kReserved), name) !=
               std::end(kReserved)) {
@@ -126,7 +134,7 @@ class Reader {
       }
       MappingSide& side = file_.sides.emplace_back();
       side.name = name;
-      if (value.is(Kind::kNull)) continue;
+      if (value.kind == Kind::kNull) continue;
       DCP_RETURN_IF_ERROR(ReadSide(value, side));
     }
     if (file_.sides.size() < 2) {
@@ -135,17 +143,17 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadSide(const YamlTree& tree, MappingSide& side) {
+  absl::Status ReadSide(const Node& tree, MappingSide& side) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, side.name));
     DCP_RETURN_IF_ERROR(fields_.CheckKeys(
         tree, {"of", "spell", "stack", "blocks", "may_lack"}));
-    if (const YamlTree* prefix = tree.Find("may_lack")) {
+    if (const Node* prefix = tree.Find("may_lack")) {
       DCP_ASSIGN_OR_RETURN(side.may_lack, fields_.Text(*prefix, "may_lack"));
     }
-    if (const YamlTree* blocks = tree.Find("blocks")) {
+    if (const Node* blocks = tree.Find("blocks")) {
       DCP_ASSIGN_OR_RETURN(side.blocks, ReadBlocks(*blocks));
     }
-    const YamlTree* of = tree.Find("of");
+    const Node* of = tree.Find("of");
     if (of == nullptr && tree.Find("spell") == nullptr &&
         tree.Find("stack") == nullptr) {
       return absl::OkStatus();
@@ -161,15 +169,15 @@ class Reader {
                             absl::StrCat(side.name, " is of ", side.of,
                                          ", which is not a side before it"));
     }
-    if (const YamlTree* stack = tree.Find("stack")) {
+    if (const Node* stack = tree.Find("stack")) {
       DCP_ASSIGN_OR_RETURN(const std::string text,
                            fields_.Text(*stack, "stack"));
       side.stack = absl::StrSplit(text, ' ', absl::SkipEmpty());
     }
-    const YamlTree* spell = tree.Find("spell");
+    const Node* spell = tree.Find("spell");
     if (spell == nullptr) return absl::OkStatus();
     DCP_RETURN_IF_ERROR(fields_.CheckList(*spell, "spell"));
-    for (const YamlTree& pair : spell->items) {
+    for (const Node& pair : spell->items) {
       DCP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                            fields_.Texts(pair, "a pair of spell"));
       if (texts.size() != 2) {
@@ -180,7 +188,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<MappingBlocks> ReadBlocks(const YamlTree& tree) {
+  absl::StatusOr<MappingBlocks> ReadBlocks(const Node& tree) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, "blocks"));
     DCP_RETURN_IF_ERROR(fields_.CheckKeys(
         tree, {"kind", "weight", "codes", "scales", "except"}));
@@ -190,7 +198,7 @@ class Reader {
       }
     }
     MappingBlocks blocks;
-    const YamlTree& kind = *tree.Find("kind");
+    const Node& kind = *tree.Find("kind");
     if (kind.text == "mxfp4") {
       blocks.kind = MappingBlocks::Kind::kMxfp4;
     } else if (kind.text != "fp8-128") {
@@ -199,13 +207,13 @@ class Reader {
                                          "\", not fp8-128 or mxfp4"));
     }
     const auto read = [&](absl::string_view key) {
-      const YamlTree& name = *tree.Find(key);
+      const Node& name = *tree.Find(key);
       return fields_.ReadName(name, name.text);
     };
     DCP_ASSIGN_OR_RETURN(blocks.weight, read("weight"));
     DCP_ASSIGN_OR_RETURN(blocks.codes, read("codes"));
     DCP_ASSIGN_OR_RETURN(blocks.scales, read("scales"));
-    if (const YamlTree* except = tree.Find("except")) {
+    if (const Node* except = tree.Find("except")) {
       DCP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            fields_.Texts(*except, "except"));
       if (names.size() > kMaxMappingKeys) {
@@ -227,11 +235,11 @@ class Reader {
 
   // Runs `read` for the side named by each key in `tree`.
   template <typename Read>
-  absl::Status ForSides(const YamlTree* tree, absl::string_view key,
+  absl::Status ForSides(const Node* tree, absl::string_view key,
                         const Read& read) {
-    if (tree == nullptr || tree->is(Kind::kNull)) return absl::OkStatus();
+    if (tree == nullptr || tree->kind == Kind::kNull) return absl::OkStatus();
     DCP_RETURN_IF_ERROR(fields_.CheckMap(*tree, key));
-    for (const auto& [name, line, column, value] : tree->entries) {
+    for (const auto& [name, value] : tree->entries) {
       if (file_.FindSide(name) == nullptr) {
         return fields_.Refuse(value, absl::StrCat(name, " is not a side"));
       }
@@ -242,9 +250,9 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadStates(const YamlTree* states) {
+  absl::Status ReadStates(const Node* states) {
     return ForSides(
-        states, "states", [this](MappingSide& side, const YamlTree* tree) {
+        states, "states", [this](MappingSide& side, const Node* tree) {
           if (tree == nullptr) {
             if (!side.of.empty()) side.states = file_.FindSide(side.of)->states;
             return absl::OkStatus();
@@ -266,11 +274,10 @@ class Reader {
         });
   }
 
-  absl::Status ReadDrop(const YamlTree* drop) {
+  absl::Status ReadDrop(const Node* drop) {
     std::map<std::string, std::vector<std::string>> names;
     return ForSides(
-        drop, "drop",
-        [&](MappingSide& side, const YamlTree* tree) -> absl::Status {
+        drop, "drop", [&](MappingSide& side, const Node* tree) -> absl::Status {
           std::vector<std::string>& mine = names[side.name];
           if (!side.of.empty()) {
             for (const std::string& name : names[side.of]) {
@@ -287,7 +294,7 @@ class Reader {
           for (const std::string& name : mine) {
             DCP_ASSIGN_OR_RETURN(
                 side.drop.emplace_back(),
-                fields_.ReadName(tree == nullptr ? YamlTree() : *tree, name));
+                fields_.ReadName(tree == nullptr ? Node() : *tree, name));
           }
           if (side.drop.size() > kMaxMappingKeys) {
             return absl::InvalidArgumentError(
@@ -306,7 +313,8 @@ class Reader {
 
 absl::StatusOr<MappingFile> ReadMappingFile(absl::string_view text,
                                             absl::string_view file_name) {
-  DCP_ASSIGN_OR_RETURN(const YamlTree root, ParseYamlTree(text, file_name));
+  DCP_ASSIGN_OR_RETURN(const Node root,
+                       document::ParseStrictYaml(file_name, text, kYamlLimits));
   const TreeFields fields(file_name);
   return Reader(file_name, fields).Read(root);
 }

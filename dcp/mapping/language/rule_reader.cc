@@ -22,27 +22,20 @@
 namespace dcp {
 namespace {
 
-using Kind = YamlTree::Kind;
+using Kind = Node::Kind;
 
 constexpr absl::string_view kOptions[] = {"when",     "for",    "of",
                                           "optional", "copies", "tolerates",
                                           "dtype",    "add",    "scale"};
-
-YamlTree KeyTree(const YamlTree::Entry& entry) {
-  YamlTree place;
-  place.line = entry.line;
-  place.column = entry.column;
-  return place;
-}
 
 }  // namespace
 
 RuleReader::RuleReader(const TreeFields& fields, MappingFile& file)
     : fields_(fields), file_(file) {}
 
-absl::Status RuleReader::Read(const YamlTree& rules) {
+absl::Status RuleReader::Read(const Node& rules) {
   DCP_RETURN_IF_ERROR(fields_.CheckList(rules, "rules"));
-  for (const YamlTree& rule : rules.items) {
+  for (const Node& rule : rules.items) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(rule, "a rule"));
     DCP_RETURN_IF_ERROR(rule.Find("each") != nullptr
                             ? ReadEach(rule)
@@ -52,7 +45,7 @@ absl::Status RuleReader::Read(const YamlTree& rules) {
   return absl::OkStatus();
 }
 
-absl::Status RuleReader::Spend(const YamlTree& at, size_t num_bytes) {
+absl::Status RuleReader::Spend(document::TextPosition at, size_t num_bytes) {
   num_bytes_ += num_bytes;
   if (num_bytes_ <= kMaxMappingRuleBytes) return absl::OkStatus();
   return fields_.Refuse(
@@ -60,54 +53,53 @@ absl::Status RuleReader::Spend(const YamlTree& at, size_t num_bytes) {
                        kMaxMappingRuleBytes, " bytes"));
 }
 
-absl::Status RuleReader::ReadEach(const YamlTree& tree) {
+absl::Status RuleReader::ReadEach(const Node& tree) {
   DCP_RETURN_IF_ERROR(fields_.CheckKeys(tree, {"each", "rules"}));
-  const YamlTree* rules = tree.Find("rules");
+  const Node* rules = tree.Find("rules");
   if (rules == nullptr) return fields_.Refuse(tree, "each has no rules");
   DCP_RETURN_IF_ERROR(fields_.CheckList(*rules, "rules"));
-  const YamlTree& each = *tree.Find("each");
+  const Node& each = *tree.Find("each");
   DCP_RETURN_IF_ERROR(fields_.CheckList(each, "each"));
-  for (const YamlTree& set : each.items) {
+  for (const Node& set : each.items) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(set, "a set of words"));
     Words words;
     bool is_optional = false;
-    for (const auto& [word, line, column, value] : set.entries) {
+    for (const auto& [word, value] : set.entries) {
       if (word == "optional") {
         DCP_ASSIGN_OR_RETURN(is_optional, fields_.Bool(value, word));
       } else {
         DCP_ASSIGN_OR_RETURN(words[word], fields_.Text(value, word));
       }
     }
-    for (const YamlTree& rule : rules->items) {
+    for (const Node& rule : rules->items) {
       DCP_RETURN_IF_ERROR(fields_.CheckMap(rule, "a rule"));
       if (rule.Find("each") != nullptr) {
         return fields_.Refuse(rule, "each within each");
       }
-      DCP_ASSIGN_OR_RETURN(const YamlTree written, WriteOut(rule, words));
+      DCP_ASSIGN_OR_RETURN(const Node written, WriteOut(rule, words));
       DCP_RETURN_IF_ERROR(ReadRule(written, is_optional));
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<YamlTree> RuleReader::WriteOut(const YamlTree& tree,
-                                              const Words& words) {
-  YamlTree result;
+absl::StatusOr<Node> RuleReader::WriteOut(const Node& tree,
+                                          const Words& words) {
+  Node result;
   result.kind = tree.kind;
-  result.line = tree.line;
-  result.column = tree.column;
-  DCP_ASSIGN_OR_RETURN(result.text, WriteOut(tree, tree.text, words));
-  for (const YamlTree& item : tree.items) {
+  result.place = tree.place;
+  result.key_position = tree.key_position;
+  DCP_ASSIGN_OR_RETURN(result.text,
+                       WriteOut(tree.position(), tree.text, words));
+  for (const Node& item : tree.items) {
     DCP_ASSIGN_OR_RETURN(result.items.emplace_back(), WriteOut(item, words));
   }
-  for (const YamlTree::Entry& entry : tree.entries) {
-    YamlTree::Entry written;
-    written.line = entry.line;
-    written.column = entry.column;
+  for (const Node::Entry& entry : tree.entries) {
+    Node::Entry written;
     DCP_ASSIGN_OR_RETURN(written.key,
-                         WriteOut(KeyTree(entry), entry.key, words));
+                         WriteOut(entry.value.key_position, entry.key, words));
     if (result.Find(written.key) != nullptr) {
-      return fields_.Refuse(KeyTree(entry),
+      return fields_.Refuse(entry.value.key_position,
                             absl::StrCat(written.key, " occurs twice"));
     }
     DCP_ASSIGN_OR_RETURN(written.value, WriteOut(entry.value, words));
@@ -117,35 +109,35 @@ absl::StatusOr<YamlTree> RuleReader::WriteOut(const YamlTree& tree,
 }
 
 // Replaces every $WORD.
-absl::StatusOr<std::string> RuleReader::WriteOut(const YamlTree& tree,
+absl::StatusOr<std::string> RuleReader::WriteOut(document::TextPosition at,
                                                  absl::string_view text,
                                                  const Words& words) {
   std::string result;
   while (true) {
-    const size_t at = text.find('$');
-    absl::StrAppend(&result, text.substr(0, at));
-    if (at == absl::string_view::npos) break;
-    text.remove_prefix(at + 1);
+    const size_t dollar = text.find('$');
+    absl::StrAppend(&result, text.substr(0, dollar));
+    if (dollar == absl::string_view::npos) break;
+    text.remove_prefix(dollar + 1);
     size_t length = 0;
     while (length < text.size() && IsWordByte(text[length])) ++length;
     const auto it = words.find(std::string(text.substr(0, length)));
     if (it == words.end()) {
-      return fields_.Refuse(tree, absl::StrCat("$", text.substr(0, length),
-                                               " is not a word of each"));
+      return fields_.Refuse(at, absl::StrCat("$", text.substr(0, length),
+                                             " is not a word of each"));
     }
     result += it->second;
     if (result.size() > kMaxMappingTextBytes) {
       return fields_.Refuse(
-          tree, absl::StrCat("is longer than ", kMaxMappingTextBytes,
-                             " with the words of each"));
+          at, absl::StrCat("is longer than ", kMaxMappingTextBytes,
+                           " with the words of each"));
     }
     text.remove_prefix(length);
   }
-  DCP_RETURN_IF_ERROR(Spend(tree, result.size()));
+  DCP_RETURN_IF_ERROR(Spend(at, result.size()));
   return result;
 }
 
-absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
+absl::Status RuleReader::ReadRule(const Node& tree, bool is_optional) {
   std::vector<absl::string_view> known(std::begin(kOptions),
                                        std::end(kOptions));
   for (const MappingSide& side : file_.sides) known.push_back(side.name);
@@ -155,7 +147,7 @@ absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
         tree, absl::StrCat("there are more than ", kMaxMappingRules, " rules"));
   }
   MappingRule rule;
-  rule.line = tree.line;
+  rule.line = tree.place.line;
   if (is_optional) {
     DCP_ASSIGN_OR_RETURN(rule.optional, Formula::Parse("1"));
   }
@@ -183,11 +175,11 @@ absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
   return absl::OkStatus();
 }
 
-absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
-  if (const YamlTree* when = tree.Find("when")) {
+absl::Status RuleReader::ReadOptions(const Node& tree, MappingRule& rule) {
+  if (const Node* when = tree.Find("when")) {
     DCP_ASSIGN_OR_RETURN(rule.when, fields_.ReadFormula(*when, "when"));
   }
-  if (const YamlTree* optional = tree.Find("optional")) {
+  if (const Node* optional = tree.Find("optional")) {
     if (optional->text == "true") {
       DCP_ASSIGN_OR_RETURN(rule.optional, Formula::Parse("1"));
     } else if (optional->text != "false" && !rule.optional.has_value()) {
@@ -195,7 +187,7 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
                            fields_.ReadFormula(*optional, "optional"));
     }
   }
-  if (const YamlTree* of = tree.Find("of")) {
+  if (const Node* of = tree.Find("of")) {
     if (of->text == "model") {
       rule.part = MappingRule::Part::kModel;
     } else if (of->text == "states") {
@@ -204,7 +196,7 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
       return fields_.Refuse(*of, "of is neither model nor states");
     }
   }
-  if (const YamlTree* dtype = tree.Find("dtype")) {
+  if (const Node* dtype = tree.Find("dtype")) {
     DCP_ASSIGN_OR_RETURN(const std::string name, fields_.Text(*dtype, "dtype"));
     rule.dtype = DTypeFromTorchName(name);
     if (!rule.dtype.has_value()) {
@@ -216,10 +208,10 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
   DCP_RETURN_IF_ERROR(ReadNames(tree, "tolerates", rule.tolerated));
   DCP_RETURN_IF_ERROR(ReadRescale(tree, "scale", &Rescale::scale, rule));
   DCP_RETURN_IF_ERROR(ReadRescale(tree, "add", &Rescale::add, rule));
-  const YamlTree* ranges = tree.Find("for");
+  const Node* ranges = tree.Find("for");
   if (ranges == nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(fields_.CheckMap(*ranges, "for"));
-  for (const auto& [index, line, column, value] : ranges->entries) {
+  for (const auto& [index, value] : ranges->entries) {
     DCP_ASSIGN_OR_RETURN(const std::string text,
                          fields_.Text(value, "a range"));
     const std::vector<absl::string_view> ends = absl::StrSplit(text, "..");
@@ -239,17 +231,16 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
 
 // A map from sides to numbers. A number also holds for sides derived from that
 // one.
-absl::Status RuleReader::ReadRescale(const YamlTree& tree,
-                                     absl::string_view key,
+absl::Status RuleReader::ReadRescale(const Node& tree, absl::string_view key,
                                      float Rescale::*field, MappingRule& rule) {
-  const YamlTree* numbers = tree.Find(key);
+  const Node* numbers = tree.Find(key);
   if (numbers == nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(fields_.CheckMap(*numbers, key));
   std::map<std::string, float> by_side;
-  for (const YamlTree::Entry& entry : numbers->entries) {
+  for (const Node::Entry& entry : numbers->entries) {
     if (file_.FindSide(entry.key) == nullptr || entry.key == file_.pivot()) {
       return fields_.Refuse(
-          KeyTree(entry),
+          entry.value.key_position,
           absl::StrCat(entry.key, " is not a side that can have ", key,
                        ", which is every side but the first, ", file_.pivot()));
     }
@@ -257,7 +248,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
     if (!absl::SimpleAtof(entry.value.text, &number) ||
         !std::isfinite(number) || (key == "scale" && number == 0)) {
       return fields_.Refuse(
-          KeyTree(entry),
+          entry.value.key_position,
           absl::StrCat("\"", entry.value.text, "\" is not a number for ", key,
                        key == "scale" ? ", which is finite and not 0"
                                       : ", which is finite"));
@@ -276,20 +267,20 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
 
 // A map from sides to names. Derived sides spell them in their own way.
 absl::Status RuleReader::ReadNames(
-    const YamlTree& tree, absl::string_view key,
+    const Node& tree, absl::string_view key,
     std::map<std::string, std::vector<std::string>>& out) {
-  const YamlTree* names = tree.Find(key);
+  const Node* names = tree.Find(key);
   if (names == nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(fields_.CheckMap(*names, key));
-  for (const YamlTree::Entry& entry : names->entries) {
+  for (const Node::Entry& entry : names->entries) {
     if (file_.FindSide(entry.key) == nullptr) {
-      return fields_.Refuse(KeyTree(entry),
+      return fields_.Refuse(entry.value.key_position,
                             absl::StrCat(entry.key, " is not a side"));
     }
   }
   // A derived side comes after the side that it is derived from.
   for (const MappingSide& side : file_.sides) {
-    if (const YamlTree* written = names->Find(side.name)) {
+    if (const Node* written = names->Find(side.name)) {
       DCP_ASSIGN_OR_RETURN(out[side.name], fields_.Texts(*written, key));
     } else if (const auto it = out.find(side.of); it != out.end()) {
       std::vector<std::string> spelled;
@@ -297,7 +288,7 @@ absl::Status RuleReader::ReadNames(
         std::vector<std::string> stacked;
         DCP_ASSIGN_OR_RETURN(spelled.emplace_back(),
                              Spell(side, name, stacked));
-        DCP_RETURN_IF_ERROR(Spend(tree, spelled.back().size()));
+        DCP_RETURN_IF_ERROR(Spend(tree.position(), spelled.back().size()));
       }
       out[side.name] = std::move(spelled);
     }
@@ -327,8 +318,8 @@ absl::StatusOr<std::string> RuleReader::Spell(
 }
 
 absl::StatusOr<std::optional<std::vector<RuleReader::Written>>>
-RuleReader::ReadSideTerms(const YamlTree& tree, const MappingSide& side) {
-  if (const YamlTree* written = tree.Find(side.name)) {
+RuleReader::ReadSideTerms(const Node& tree, const MappingSide& side) {
+  if (const Node* written = tree.Find(side.name)) {
     DCP_ASSIGN_OR_RETURN(std::vector<Written> terms, ReadTerms(*written));
     return terms;
   }
@@ -343,41 +334,41 @@ RuleReader::ReadSideTerms(const YamlTree& tree, const MappingSide& side) {
     if (!spelled.ok()) return fields_.At(tree, spelled.status());
     term.name = *std::move(spelled);
     term.axes = term.axes.WithLeading(stacked);
-    DCP_RETURN_IF_ERROR(Spend(tree, term.name.size()));
+    DCP_RETURN_IF_ERROR(Spend(tree.position(), term.name.size()));
   }
   return terms;
 }
 
 absl::StatusOr<std::vector<RuleReader::Written>> RuleReader::ReadTerms(
-    const YamlTree& tree) {
+    const Node& tree) {
   std::vector<Written> terms;
-  if (!tree.is(Kind::kList)) {
+  if (tree.kind != Kind::kList) {
     DCP_ASSIGN_OR_RETURN(terms.emplace_back(), ReadTerm(tree));
     return terms;
   }
-  for (const YamlTree& item : tree.items) {
+  for (const Node& item : tree.items) {
     DCP_ASSIGN_OR_RETURN(terms.emplace_back(), ReadTerm(item));
   }
   if (terms.empty()) return fields_.Refuse(tree, "the side has no terms");
   return terms;
 }
 
-absl::StatusOr<RuleReader::Written> RuleReader::ReadTerm(const YamlTree& tree) {
+absl::StatusOr<RuleReader::Written> RuleReader::ReadTerm(const Node& tree) {
   Written term;
   std::string axes = "...";
-  if (tree.is(Kind::kMap) && tree.entries.size() == 1) {
+  if (tree.kind == Kind::kMap && tree.entries.size() == 1) {
     term.name = tree.entries[0].key;
     // Without axes, it is one number.
     axes = tree.entries[0].value.text;
-    if (!tree.entries[0].value.is(Kind::kText)) {
+    if (tree.entries[0].value.kind != Kind::kString) {
       return fields_.Refuse(tree, "the axes of a term are not a text");
     }
-  } else if (tree.is(Kind::kText)) {
+  } else if (tree.kind == Kind::kString) {
     term.name = tree.text;
   } else {
     return fields_.Refuse(tree, "a term is neither NAME nor NAME: AXES");
   }
-  DCP_RETURN_IF_ERROR(Spend(tree, term.name.size() + axes.size()));
+  DCP_RETURN_IF_ERROR(Spend(tree.position(), term.name.size() + axes.size()));
   if (term.name == "=0") {
     term.name.clear();
   } else if (term.name.empty() || term.name[0] == '=') {
@@ -390,7 +381,7 @@ absl::StatusOr<RuleReader::Written> RuleReader::ReadTerm(const YamlTree& tree) {
 }
 
 absl::StatusOr<std::vector<MappingTerm>> RuleReader::ParseTerms(
-    const YamlTree& tree, absl::string_view side,
+    const Node& tree, absl::string_view side,
     const std::vector<Written>& written) {
   std::vector<MappingTerm> terms;
   size_t num_summands = 0;
@@ -411,8 +402,7 @@ absl::StatusOr<std::vector<MappingTerm>> RuleReader::ParseTerms(
   return terms;
 }
 
-absl::Status RuleReader::CheckTies(const YamlTree& tree,
-                                   const MappingRule& rule) {
+absl::Status RuleReader::CheckTies(const Node& tree, const MappingRule& rule) {
   for (const auto* ties : {&rule.copies, &rule.tolerated}) {
     for (const auto& [side, names] : *ties) {
       const auto it = rule.sides.find(side);
@@ -428,7 +418,7 @@ absl::Status RuleReader::CheckTies(const YamlTree& tree,
   return absl::OkStatus();
 }
 
-absl::Status RuleReader::CheckRescale(const YamlTree& tree,
+absl::Status RuleReader::CheckRescale(const Node& tree,
                                       const MappingRule& rule) {
   for (const auto& [side, rescale] : rule.rescaled) {
     if (!rule.sides.contains(side)) {

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/mapping/language/mapping_file.h"
 #include "dcp/mapping/language/tree_fields.h"
-#include "dcp/mapping/language/yaml_tree.h"
+#include "document/node.h"
 
 namespace dcp {
 
@@ -27,7 +27,7 @@ class RuleReader {
   // `fields` must outlive this.
   RuleReader(const TreeFields& fields, MappingFile& file);
 
-  absl::Status Read(const YamlTree& rules);
+  absl::Status Read(const Node& rules);
 
   // The name that `derived` has for a name on side `derived.of`: texts are
   // replaced, and the indices that it stacks are left out and appended to
@@ -45,29 +45,29 @@ class RuleReader {
   };
   using Words = std::map<std::string, std::string>;
 
-  absl::Status ReadEach(const YamlTree& tree);
-  absl::Status ReadRule(const YamlTree& tree, bool is_optional);
-  absl::Status ReadOptions(const YamlTree& tree, MappingRule& rule);
-  absl::Status ReadNames(const YamlTree& tree, absl::string_view key,
+  absl::Status ReadEach(const Node& tree);
+  absl::Status ReadRule(const Node& tree, bool is_optional);
+  absl::Status ReadOptions(const Node& tree, MappingRule& rule);
+  absl::Status ReadNames(const Node& tree, absl::string_view key,
                          std::map<std::string, std::vector<std::string>>& out);
-  absl::StatusOr<std::vector<Written>> ReadTerms(const YamlTree& tree);
-  absl::StatusOr<Written> ReadTerm(const YamlTree& tree);
+  absl::StatusOr<std::vector<Written>> ReadTerms(const Node& tree);
+  absl::StatusOr<Written> ReadTerm(const Node& tree);
   // A side's terms; nullopt if the rule does not mention the side.
   absl::StatusOr<std::optional<std::vector<Written>>> ReadSideTerms(
-      const YamlTree& tree, const MappingSide& side);
-  absl::StatusOr<YamlTree> WriteOut(const YamlTree& tree, const Words& words);
-  absl::StatusOr<std::string> WriteOut(const YamlTree& tree,
+      const Node& tree, const MappingSide& side);
+  absl::StatusOr<Node> WriteOut(const Node& tree, const Words& words);
+  absl::StatusOr<std::string> WriteOut(document::TextPosition at,
                                        absl::string_view text,
                                        const Words& words);
 
   absl::StatusOr<std::vector<MappingTerm>> ParseTerms(
-      const YamlTree& tree, absl::string_view side,
+      const Node& tree, absl::string_view side,
       const std::vector<Written>& written);
-  absl::Status ReadRescale(const YamlTree& tree, absl::string_view key,
+  absl::Status ReadRescale(const Node& tree, absl::string_view key,
                            float Rescale::*field, MappingRule& rule);
-  absl::Status CheckRescale(const YamlTree& tree, const MappingRule& rule);
-  absl::Status CheckTies(const YamlTree& tree, const MappingRule& rule);
-  absl::Status Spend(const YamlTree& at, size_t num_bytes);
+  absl::Status CheckRescale(const Node& tree, const MappingRule& rule);
+  absl::Status CheckTies(const Node& tree, const MappingRule& rule);
+  absl::Status Spend(document::TextPosition at, size_t num_bytes);
 
   const TreeFields& fields_;
   MappingFile& file_;

@@ -10,12 +10,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "config/document/document.h"
 #include "config/parallel_plan.h"
 #include "dcp/base/status.h"
 #include "dcp/tensor/axis_cuts.h"
 #include "dcp/tensor/parallel_plan.h"
 #include "dcp/tensor/placement.h"
+#include "document/document.h"
 #include "tools/options/option_setters.h"
 
 namespace dcp::tools {
@@ -126,7 +126,7 @@ absl::Status LoadTpPlan(FileSystem& fs, CommandLine& line) {
   if (line.write.tp_plan.empty()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(
       const std::string text,
-      ReadFile(fs, line.write.tp_plan, fsdp::config::kMaxDocumentBytes,
+      ReadFile(fs, line.write.tp_plan, document::kMaxDocumentBytes,
                /*follow_symlinks=*/true));
   TensorParallel& parallel = line.write.spec.tensor_parallel.emplace();
   DCP_ASSIGN_OR_RETURN(parallel.plan,

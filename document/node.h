@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Node: a document's scalar, list or map, with a place in the text. Plain data.
-#ifndef CONFIG_DOCUMENT_NODE_H_
-#define CONFIG_DOCUMENT_NODE_H_
+#ifndef DOCUMENT_NODE_H_
+#define DOCUMENT_NODE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +9,26 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "config/document/setting.h"
+#include "document/problem.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 
-// A config has some kilobytes; these bound the cost of a mistake or an attack.
+// A document has some kilobytes; these bound the cost of a mistake or an
+// attack.
 inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
-inline constexpr int kMaxDocumentDepth = 64;
+inline constexpr size_t kMaxDocumentDepth = 64;
+
+// For ParseStrictYaml.
+struct StrictLimits {
+  size_t depth;
+  size_t keys;        // in one map
+  size_t text_bytes;  // in one scalar or key
+};
+
+struct TextPosition {  // both count from 1; 0: not known
+  int line = 0;
+  int column = 0;
+};
 
 struct Node {
   struct Entry;
@@ -35,9 +48,11 @@ struct Node {
   std::string text;
   // The value's place; the key in it is the whole path.
   SourceLocation place;
+  TextPosition key_position;   // for a value in a map
   std::vector<Node> items;     // for a list
-  std::vector<Entry> entries;  // for a map, in order
+  std::vector<Entry> entries;  // for a map, in order; no key occurs twice
 
+  TextPosition position() const { return {place.line, place.column}; }
   bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
   // For a map: the value of `key`; null if it has no such key.
   const Node* Find(absl::string_view key) const;
@@ -48,6 +63,13 @@ struct Node::Entry {
   Node value;
 };
 
-}  // namespace fsdp::config
+inline const Node* Node::Find(absl::string_view key) const {
+  for (const Entry& entry : entries) {
+    if (entry.key == key) return &entry.value;
+  }
+  return nullptr;
+}
 
-#endif  // CONFIG_DOCUMENT_NODE_H_
+}  // namespace dcp::document
+
+#endif  // DOCUMENT_NODE_H_

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads YAML from yaml-cpp's events. yaml-cpp throws errors about a text, hence
-// the one catch. Its tree is not used, because it would expand aliases without
-// a bound and forget which scalars were quoted. Events give both, and the
-// parser's recursion stops at the first one that is refused.
+// the one catch. The library's tree is not used, because it would expand
+// aliases without a bound and forget which scalars were quoted. Events give
+// both, and the parser's recursion stops at the first one that is refused.
 //
-// Tested by tests/config/document/document_test.cc.
+// Tested by tests/document/strict_yaml_test.cc.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -24,11 +24,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "config/document/document.h"
-#include "config/document/node_builder.h"
+#include "document/node_builder.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 namespace {
 
 using Kind = Node::Kind;
@@ -93,6 +93,10 @@ TextPosition ToPosition(const YAML::Mark& mark) {
   return {.line = mark.line + 1, .column = mark.column + 1};
 }
 
+// A comment after a strict text, so that the last line is complete. A quote
+// that is not closed takes it into the value.
+constexpr absl::string_view kEnd = "# the end of a rule file of mappings";
+
 // Ends the parse from within an event.
 class Stop : public std::exception {};
 
@@ -100,29 +104,40 @@ class Handler final : public YAML::EventHandler {
  public:
   explicit Handler(NodeBuilder& builder) : builder_(&builder) {}
 
-  // Where the last scalar that was not plain began, with its anchor and tag.
+  // Where the last scalar that was not plain began, with the anchor and tag.
   const YAML::Mark& last_quoted() const { return last_quoted_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (has_document_) {
-      Check(builder_->Fail(ToPosition(mark),
-                           "begins a second document, but a config is one; put "
-                           "each into a file of its own"));
+      Refuse(mark, is_strict() ? "begins a second document"
+                               : "begins a second document, but a config is "
+                                 "one; put each into a file of its own");
     }
     has_document_ = true;
   }
   void OnDocumentEnd() override {}
 
+  void OnAnchor(const YAML::Mark& mark, const std::string& /*name*/) override {
+    if (!is_strict()) return;
+    Refuse(mark, "has an anchor; write the value where it is used");
+  }
+
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Scalar(mark, anchor, Kind::kNull, "null");
+    Scalar(mark, anchor, Kind::kNull, is_strict() ? "" : "null");
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag,
                 YAML::anchor_t anchor, const std::string& value) override {
-    // The tag "?" means plain and "!" quoted; others are written in the text.
     constexpr absl::string_view kPrefix = "tag:yaml.org,2002:";
     if (tag != "?") last_quoted_ = mark;
-    if (tag == "!" || tag == absl::StrCat(kPrefix, "str")) {
+    if (is_strict()) {
+      if (IsWritten(tag)) RefuseTag(mark, tag);
+      if (absl::StrContains(value, kEnd)) {
+        Refuse(mark, "has a quote that is not closed");
+      }
+      const bool is_null = tag != "!" && (value == "~" || value == "null");
+      Scalar(mark, anchor, is_null ? Kind::kNull : Kind::kString, value);
+    } else if (tag == "!" || tag == absl::StrCat(kPrefix, "str")) {
       Scalar(mark, anchor, Kind::kString, value);
     } else if (tag.empty() || tag == "?" ||
                tag == absl::StrCat(kPrefix, "int") ||
@@ -136,11 +151,11 @@ class Handler final : public YAML::EventHandler {
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    const auto it = anchors_.find(anchor);
-    if (it == anchors_.end()) {
-      Check(builder_->Fail(ToPosition(mark), "has an alias within its anchor"));
-      return;
+    if (is_strict()) {
+      Refuse(mark, "has an alias; write the value where it is used");
     }
+    const auto it = anchors_.find(anchor);
+    if (it == anchors_.end()) Refuse(mark, "has an alias within its anchor");
     if (builder_->expects_key()) {
       Key(mark, it->second);
     } else {
@@ -166,20 +181,40 @@ class Handler final : public YAML::EventHandler {
     YAML::Mark mark;
   };
 
+  bool is_strict() const { return builder_->is_strict(); }
+
+  // The tag "?" means plain and "!" quoted; others are written in the text.
+  static bool IsWritten(absl::string_view tag) {
+    return !tag.empty() && tag != "?" && tag != "!";
+  }
+
   static void Check(bool go_on) {
     if (!go_on) throw Stop();
   }
 
-  void RefuseTag(const YAML::Mark& mark, absl::string_view tag) {
-    Check(builder_->Fail(
-        ToPosition(mark),
-        absl::StrCat("has a value with the tag ", tag.substr(0, 80),
-                     ", which no config needs")));
+  [[noreturn]] void Refuse(const YAML::Mark& mark, absl::string_view what) {
+    builder_->Fail(ToPosition(mark), what);
+    throw Stop();
+  }
+
+  [[noreturn]] void RefuseTag(const YAML::Mark& mark, absl::string_view tag) {
+    if (is_strict()) Refuse(mark, "has a tag, which no rule file needs");
+    Refuse(mark, absl::StrCat("has a value with the tag ", tag.substr(0, 80),
+                              ", which no config needs"));
+  }
+
+  [[noreturn]] void RefuseKey(const YAML::Mark& mark) {
+    Refuse(mark, is_strict() ? "has a key that is not a text"
+                             : "has a key that is not a word");
   }
 
   void Key(const YAML::Mark& mark, const Node& key) {
-    if (!key.is_scalar()) {
-      Check(builder_->Fail(ToPosition(mark), "has a key that is not a word"));
+    if (!key.is_scalar()) RefuseKey(mark);
+    if (is_strict()) {
+      if (key.kind == Kind::kNull) Refuse(mark, "has a key that is empty");
+      if (key.text == "<<") {
+        Refuse(mark, "has a merge key; write the keys here");
+      }
     }
     Check(builder_->Key(key.text, ToPosition(mark)));
   }
@@ -200,13 +235,11 @@ class Handler final : public YAML::EventHandler {
 
   void Begin(const YAML::Mark& mark, absl::string_view tag,
              YAML::anchor_t anchor, Kind kind) {
-    if (!tag.empty() && tag != "?" && tag != "!" &&
-        tag != "tag:yaml.org,2002:map" && tag != "tag:yaml.org,2002:seq") {
+    if (IsWritten(tag) && (is_strict() || (tag != "tag:yaml.org,2002:map" &&
+                                           tag != "tag:yaml.org,2002:seq"))) {
       RefuseTag(mark, tag);
     }
-    if (builder_->expects_key()) {
-      Check(builder_->Fail(ToPosition(mark), "has a key that is not a word"));
-    }
+    if (builder_->expects_key()) RefuseKey(mark);
     Check(builder_->Begin(kind, ToPosition(mark)));
     open_.push_back({anchor, mark});
   }
@@ -309,13 +342,20 @@ int FindTabLine(absl::string_view text) {
 
 }  // namespace
 
-Node ParseYaml(absl::string_view name, absl::string_view text,
-               Findings& findings) {
-  NodeBuilder builder(name, findings);
-  std::istringstream stream{std::string(text)};
+void ReadYaml(absl::string_view text, NodeBuilder& builder) {
+  constexpr absl::string_view kTab =
+      "the line is indented with a tab; write spaces";
+  const int tab = FindTabLine(text);
+  if (builder.is_strict() && tab > 0) {
+    builder.Fail({.line = tab, .column = 1}, kTab);
+    return;
+  }
+  std::istringstream stream(builder.is_strict()
+                                ? absl::StrCat(text, "\n", kEnd, "\n")
+                                : std::string(text));
+  Handler handler(builder);
   try {
     YAML::Parser parser(stream);
-    Handler handler(builder);
     while (parser.HandleNextDocument(handler)) {
     }
     const YAML::Mark& quoted = handler.last_quoted();
@@ -326,18 +366,15 @@ Node ParseYaml(absl::string_view name, absl::string_view text,
   } catch (const Stop&) {
     // The builder has the problem.
   } catch (const YAML::Exception& error) {
-    const int tab = FindTabLine(text);
     if (tab > 0 && tab <= error.mark.line + 1) {
       builder.Fail({.line = tab, .column = 1},
-                   "is not valid YAML: the line is indented with a tab; write "
-                   "spaces");
+                   absl::StrCat("is not valid YAML: ", kTab));
     } else {
       builder.Fail(ToPosition(error.mark),
                    absl::StrCat("is not valid YAML: ", error.msg));
     }
   }
   Merge(builder.root());
-  return std::move(builder).Build();
 }
 
-}  // namespace fsdp::config
+}  // namespace dcp::document

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the tree and keeps the document's bounds.
 //
-// Tested by tests/config/document/document_test.cc.
-#include "config/document/node_builder.h"
+// Tested by tests/document/document_test.cc.
+#include "document/node_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 namespace {
 
 // Every node holds a path, so the memory is bounded by this times the number of
@@ -27,8 +27,8 @@ size_t NumNodes(const Node& node) {
   return count;
 }
 
-int NodeDepth(const Node& node) {
-  int depth = 0;
+size_t NodeDepth(const Node& node) {
+  size_t depth = 0;
   for (const Node& item : node.items) {
     depth = std::max(depth, NodeDepth(item));
   }
@@ -46,11 +46,9 @@ std::string PathTo(absl::string_view parent, absl::string_view key) {
 
 }  // namespace
 
-NodeBuilder::NodeBuilder(absl::string_view name, Findings& findings)
-    : name_(name), findings_(&findings) {
-  root_.kind = Node::Kind::kMap;
-  root_.place = MakePlace({});
-}
+NodeBuilder::NodeBuilder(absl::string_view name, std::vector<Problem>& problems,
+                         const StrictLimits* limits)
+    : name_(name), problems_(&problems), limits_(limits) {}
 
 SourceLocation NodeBuilder::MakePlace(TextPosition position) const {
   SourceLocation place;
@@ -61,16 +59,24 @@ SourceLocation NodeBuilder::MakePlace(TextPosition position) const {
 }
 
 bool NodeBuilder::Fail(TextPosition position, absl::string_view text) {
-  if (!failed_) findings_->Problem(MakePlace(position), std::string(text));
+  if (!failed_) problems_->push_back({MakePlace(position), std::string(text)});
   failed_ = true;
   return false;
+}
+
+bool NodeBuilder::CheckText(absl::string_view text, TextPosition position) {
+  if (!is_strict() || text.size() <= limits_->text_bytes) return true;
+  return Fail(position,
+              absl::StrCat("has a text of ", text.size(), " bytes, more than ",
+                           limits_->text_bytes));
 }
 
 bool NodeBuilder::CountNodes(size_t count, TextPosition position) {
   if (failed_) return false;
   if (count > kMaxDocumentNodes - num_nodes_) {
-    return Fail(position, absl::StrCat("has more than ", kMaxDocumentNodes,
-                                       " values after aliases are expanded"));
+    return Fail(position,
+                absl::StrCat("has more than ", kMaxDocumentNodes, " values",
+                             is_strict() ? "" : " after aliases are expanded"));
   }
   num_nodes_ += count;
   return true;
@@ -82,9 +88,9 @@ bool NodeBuilder::Count(const Node& node, TextPosition position) {
 
 bool NodeBuilder::Begin(Node::Kind kind, TextPosition position) {
   if (!CountNodes(1, position)) return false;
-  if (open_.size() >= static_cast<size_t>(kMaxDocumentDepth)) {
-    return Fail(position,
-                absl::StrCat("is nested deeper than ", kMaxDocumentDepth));
+  const size_t depth = is_strict() ? limits_->depth : kMaxDocumentDepth;
+  if (open_.size() >= depth) {
+    return Fail(position, absl::StrCat("is nested deeper than ", depth));
   }
   Open open;
   open.node.kind = kind;
@@ -102,13 +108,22 @@ bool NodeBuilder::End() {
 }
 
 bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
-  if (failed_) return false;
+  if (failed_ || !CheckText(key, position)) return false;
   DCP_CHECK(expects_key());
   Open& open = open_.back();
+  if (is_strict() && open.keys.size() == limits_->keys) {
+    return Fail(position,
+                absl::StrCat("has more than ", limits_->keys, " keys"));
+  }
   open.key = std::string(key);
+  open.key_position = position;
   open.has_key = true;
   open.skip = !open.keys.insert(open.key).second;
   if (!open.skip) return true;
+  if (is_strict()) {
+    return Fail(position,
+                absl::StrCat("has the key ", absl::CHexEscape(key), " twice"));
+  }
   if (++num_duplicates_ > kMaxDuplicates) {
     return Fail(position, "repeats many more keys");
   }
@@ -117,13 +132,13 @@ bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
     if (outer.has_key) place.key = PathTo(place.key, outer.key);
   }
   if (place.key.size() > kMaxPathBytes) place.key.resize(kMaxPathBytes);
-  findings_->Problem(std::move(place), "is given twice");
+  problems_->push_back({std::move(place), "is given twice"});
   return true;
 }
 
 bool NodeBuilder::Scalar(Node::Kind kind, absl::string_view text,
                          TextPosition position) {
-  if (!CountNodes(1, position)) return false;
+  if (!CheckText(text, position) || !CountNodes(1, position)) return false;
   Node node;
   node.kind = kind;
   node.text = std::string(text);
@@ -133,8 +148,7 @@ bool NodeBuilder::Scalar(Node::Kind kind, absl::string_view text,
 
 bool NodeBuilder::Copy(const Node& node, TextPosition position) {
   if (!Count(node, position)) return false;
-  if (open_.size() + static_cast<size_t>(NodeDepth(node)) >
-      static_cast<size_t>(kMaxDocumentDepth)) {
+  if (open_.size() + NodeDepth(node) > kMaxDocumentDepth) {
     return Fail(position,
                 absl::StrCat("is nested deeper than ", kMaxDocumentDepth));
   }
@@ -144,7 +158,6 @@ bool NodeBuilder::Copy(const Node& node, TextPosition position) {
 bool NodeBuilder::Attach(Node node) {
   if (open_.empty()) {
     root_ = std::move(node);
-    has_root_ = true;
     last_ = &root_;
     return true;
   }
@@ -155,6 +168,7 @@ bool NodeBuilder::Attach(Node node) {
     return true;
   }
   DCP_CHECK(open.has_key);
+  node.key_position = open.key_position;
   open.has_key = false;
   if (open.skip) {
     skipped_ = std::move(node);
@@ -180,8 +194,8 @@ bool NodeBuilder::SetPaths(Node& node, const std::string& path) {
   node.place.key = path;
   if (path.size() > kMaxPathBytes) {
     node.place.key.resize(kMaxPathBytes);
-    findings_->Problem(node.place, absl::StrCat("has a name of more than ",
-                                                kMaxPathBytes, " bytes"));
+    problems_->push_back({node.place, absl::StrCat("has a name of more than ",
+                                                   kMaxPathBytes, " bytes")});
     return false;
   }
   for (size_t i = 0; i < node.items.size(); ++i) {
@@ -193,17 +207,17 @@ bool NodeBuilder::SetPaths(Node& node, const std::string& path) {
   return true;
 }
 
-Node NodeBuilder::Build() && {
+Node NodeBuilder::BuildMap() && {
   Node empty;
   empty.kind = Node::Kind::kMap;
   empty.place = MakePlace({});
-  if (failed_ || !has_root_ || root_.kind == Node::Kind::kNull) return empty;
+  if (failed_ || root_.kind == Node::Kind::kNull) return empty;
   if (root_.kind != Node::Kind::kMap) {
-    findings_->Problem(root_.place, "is not a map of keys and values");
+    problems_->push_back({root_.place, "is not a map of keys and values"});
     return empty;
   }
   if (!SetPaths(root_, "")) return empty;
   return std::move(root_);
 }
 
-}  // namespace fsdp::config
+}  // namespace dcp::document

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "config/document/document.h"
+#include "document/document.h"
 
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 namespace {
 
 using ::testing::ElementsAre;
@@ -40,20 +40,21 @@ void Dump(const Node& node, std::vector<std::string>& lines) {
 }
 
 std::vector<std::string> Dumped(absl::string_view text, Syntax syntax) {
-  Findings findings;
+  std::vector<Problem> problems;
   std::vector<std::string> lines;
-  Dump(ParseDocument("run", text, syntax, findings), lines);
-  for (const Finding& finding : findings.list()) {
-    lines.push_back(to_string(finding));
-  }
+  Dump(Parse("run", text, syntax, problems), lines);
+  for (const Problem& problem : problems) lines.push_back(to_string(problem));
   return lines;
 }
 
 // The problems in a text, one per line.
 std::string Problems(absl::string_view text, Syntax syntax) {
-  Findings findings;
-  (void)ParseDocument("run", text, syntax, findings);
-  return std::string(findings.ToStatus().message());
+  std::vector<Problem> problems;
+  (void)Parse("run", text, syntax, problems);
+  return absl::StrJoin(problems, "\n",
+                       [](std::string* out, const Problem& problem) {
+                         out->append(to_string(problem));
+                       });
 }
 
 TEST(Document, YamlKnowsPlacesAndKinds) {
@@ -113,12 +114,12 @@ TEST(Document, PlainScalarsFollowYaml11) {
       {"!!str 12", Node::Kind::kString}, {"!!int 12", Node::Kind::kInteger},
   };
   for (const auto& [text, kind] : cases) {
-    Findings findings;
-    const Node root = ParseDocument("run", absl::StrCat("a: ", text, "\n"),
-                                    Syntax::kYaml, findings);
+    std::vector<Problem> problems;
+    const Node root =
+        Parse("run", absl::StrCat("a: ", text, "\n"), Syntax::kYaml, problems);
     ASSERT_EQ(root.entries.size(), 1) << text;
     EXPECT_EQ(root.entries[0].value.kind, kind) << text;
-    EXPECT_FALSE(findings.has_problems()) << text;
+    EXPECT_THAT(problems, IsEmpty()) << text;
   }
 }
 
@@ -153,11 +154,11 @@ TEST(Document, MergesPreferTheFirstOfTwoMaps) {
 TEST(Document, EmptyTextsAreEmptyMaps) {
   for (const Syntax syntax : {Syntax::kYaml, Syntax::kJson, Syntax::kToml}) {
     for (const absl::string_view text : {"", "\n", "  \n\n", "\xef\xbb\xbf"}) {
-      Findings findings;
-      const Node root = ParseDocument("run", text, syntax, findings);
+      std::vector<Problem> problems;
+      const Node root = Parse("run", text, syntax, problems);
       EXPECT_EQ(root.kind, Node::Kind::kMap);
       EXPECT_THAT(root.entries, IsEmpty());
-      EXPECT_THAT(findings.list(), IsEmpty());
+      EXPECT_THAT(problems, IsEmpty());
     }
   }
   EXPECT_EQ(Problems("# a comment\n", Syntax::kYaml), "");
@@ -203,13 +204,12 @@ TEST(Document, ReportsTheLineWithATab) {
 }
 
 TEST(Document, BrokenJsonHasAReasonAndAPlace) {
-  Findings findings;
-  ParseDocument("run", "{\"a\": 1,\n  \"b\": }\n", Syntax::kJson, findings);
-  ASSERT_EQ(findings.list().size(), 1u);
-  EXPECT_EQ(findings.list()[0].place.line, 2);
-  EXPECT_EQ(findings.list()[0].place.column, 8);
-  EXPECT_THAT(findings.list()[0].text,
-              HasSubstr("is not valid JSON: unexpected '}'"));
+  std::vector<Problem> problems;
+  Parse("run", "{\"a\": 1,\n  \"b\": }\n", Syntax::kJson, problems);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].place.line, 2);
+  EXPECT_EQ(problems[0].place.column, 8);
+  EXPECT_THAT(problems[0].text, HasSubstr("is not valid JSON: unexpected '}'"));
 }
 
 TEST(Document, BrokenTextsNameTheLine) {
@@ -372,4 +372,4 @@ TEST(Document, HostileRunsEndQuickly) {
 }
 
 }  // namespace
-}  // namespace fsdp::config
+}  // namespace dcp::document

@@ -3,23 +3,22 @@
 // token, and a counting iterator says where that token ended. The token began
 // at the first byte after the previous token that is not a space, comma or
 // colon. After a number the parser has read one more byte; it is one of those,
-// or a bracket, which has a call of its own.
+// or a bracket, which has another call.
 //
-// Tested by tests/config/document/document_test.cc.
+// Tested by tests/document/document_test.cc.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "config/document/document.h"
-#include "config/document/node_builder.h"
+#include "absl/strings/string_view.h"
+#include "document/node_builder.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 namespace {
 
 class CountingIterator {
@@ -152,18 +151,13 @@ class SaxHandler {
 
 }  // namespace
 
-Node ParseJson(absl::string_view name, absl::string_view text,
-               Findings& findings) {
-  NodeBuilder builder(name, findings);
-  if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
-    return std::move(builder).Build();
-  }
+void ReadJson(absl::string_view text, NodeBuilder& builder) {
+  if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) return;
   size_t num_read = 0;
   SaxHandler handler(text, num_read, builder);
   nlohmann::json::sax_parse(
       CountingIterator(text.data(), &num_read),
       CountingIterator(text.data() + text.size(), &num_read), &handler);
-  return std::move(builder).Build();
 }
 
-}  // namespace fsdp::config
+}  // namespace dcp::document

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads TOML with toml++, within bounds of its own. toml++ bounds how deep
+// Reads TOML with toml++, within our bounds. toml++ bounds how deep
 // values are nested, but not how many dots a key has. Each dot makes a table
 // within a table, and these are freed by recursion, so lines with too many dots
 // are refused before toml++ sees them. Together, tables are never deeper than
@@ -8,9 +8,11 @@
 // toml++'s assertions fail for some texts, such as "[=", that the code after
 // them refuses properly; with NDEBUG the compiler might remove that code.
 //
-// Tested by tests/config/document/document_test.cc.
+// Tested by tests/document/document_test.cc.
 #undef NDEBUG
 #define TOML_ASSERT(expr) static_assert(true)
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
 #define TOML_MAX_NESTED_VALUES 32
 #include <toml++/impl/preprocessor.h>
 
@@ -34,10 +36,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "config/document/document.h"
-#include "config/document/node_builder.h"
+#include "absl/strings/string_view.h"
+#include "document/node_builder.h"
 
-namespace fsdp::config {
+namespace dcp::document {
 namespace {
 
 using Kind = Node::Kind;
@@ -145,11 +147,9 @@ class Converter {
 
 }  // namespace
 
-Node ParseToml(absl::string_view name, absl::string_view text,
-               Findings& findings) {
-  NodeBuilder builder(name, findings);
+void ReadToml(absl::string_view text, NodeBuilder& builder) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (!CheckDots(lines, builder)) return std::move(builder).Build();
+  if (!CheckDots(lines, builder)) return;
   const toml::parse_result result = toml::parse(std::string(text));
   if (!result) {
     builder.Fail(ToPosition(result.error().source()),
@@ -158,7 +158,6 @@ Node ParseToml(absl::string_view name, absl::string_view text,
   } else {
     Converter(lines, builder).Convert(result.table());
   }
-  return std::move(builder).Build();
 }
 
-}  // namespace fsdp::config
+}  // namespace dcp::document
