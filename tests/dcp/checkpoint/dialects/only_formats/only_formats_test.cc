@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 TEST(OnlyFormatsTest, OpensFormatsAndRefusesOtherDialectsByName) {
   TempDir dir;
   DcpBuilder builder;
+  builder.StartFile("__0_0.distcp");
   builder.AddTensor("w", DType::kFloat32, {2}, BytesOf<float>({1, 2}));
   builder.Write(dir, "c");
   OpenOptions options;
