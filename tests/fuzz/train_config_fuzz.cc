@@ -21,14 +21,14 @@
 namespace fsdp {
 namespace {
 
-constexpr std::array<std::pair<Dialect, absl::string_view>, 4> kDialects = {{
-    {Dialect::kAccelerate, "config.yaml"},
-    {Dialect::kTransformers, "config.json"},
-    {Dialect::kComposer, "config.yaml"},
-    {Dialect::kTorchTitan, "config.toml"},
+constexpr std::array<std::pair<ConfigDialect, absl::string_view>, 4> kDialects = {{
+    {ConfigDialect::kAccelerate, "config.yaml"},
+    {ConfigDialect::kTransformers, "config.json"},
+    {ConfigDialect::kComposer, "config.yaml"},
+    {ConfigDialect::kTorchTitan, "config.toml"},
 }};
 
-void CheckWritten(const TrainConfig& config, Dialect dialect,
+void CheckWritten(const TrainConfig& config, ConfigDialect dialect,
                   absl::string_view name) {
   Findings findings;
   const std::string written = write_config(config, dialect, findings);
