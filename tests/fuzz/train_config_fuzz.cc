@@ -21,12 +21,13 @@
 namespace fsdp {
 namespace {
 
-constexpr std::array<std::pair<ConfigDialect, absl::string_view>, 4> kDialects = {{
-    {ConfigDialect::kAccelerate, "config.yaml"},
-    {ConfigDialect::kTransformers, "config.json"},
-    {ConfigDialect::kComposer, "config.yaml"},
-    {ConfigDialect::kTorchTitan, "config.toml"},
-}};
+constexpr std::array<std::pair<ConfigDialect, absl::string_view>, 4> kDialects =
+    {{
+        {ConfigDialect::kAccelerate, "config.yaml"},
+        {ConfigDialect::kTransformers, "config.json"},
+        {ConfigDialect::kComposer, "config.yaml"},
+        {ConfigDialect::kTorchTitan, "config.toml"},
+    }};
 
 void CheckWritten(const TrainConfig& config, ConfigDialect dialect,
                   absl::string_view name) {
