@@ -28,6 +28,22 @@ def tessera_repositories():
     A workspace that has this one as an external repository calls this in its
     WORKSPACE file. Nothing is fetched before a target needs it.
     """
+    # Programs are linked with stubs made of these.
+    debian_library(
+        name = "glibc",
+        archives = [LIB + "/" + library for library in [
+            "ld-linux-x86-64.so.2",
+            "libc.so.6",
+            "libc_nonshared.a",
+            "libgcc_s.so.1",
+            "libm.so.6",
+            "libstdc++.so.6",
+        ]],
+        build_file = Label("//third_party/glibc:glibc.BUILD"),
+        headers = [INCLUDE + "/stdlib.h"],
+        package = "libc6-dev",
+    )
+
     debian_library(
         name = "abseil",
         archives = [LIB + "/libabsl_*.a"],

@@ -92,6 +92,8 @@ ALLOWED = {
     ("plugins/arrow/arrow_error.cc", "exceptions"),
     # prometheus-cpp reports a port that is in use with one.
     ("server/process/metrics.cc", "exceptions"),
+    # Shows that an exception passes from one thread to another.
+    ("tests/third_party/glibc/later_functions.cc", "exceptions"),
     ("dcp/base/thread.cc", "threads"),
     # Times that people, journals and other machines read.
     ("dcp/io/posix_lock.cc", "SteadyNow"),
