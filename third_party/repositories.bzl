@@ -2,12 +2,13 @@
 """The external libraries of this project, for its workspace and for others.
 
 Everything but LibTorch, aws-c-s3 and Arrow comes from Debian's packages
-(tools/setup installs them) and is linked statically. LibTorch comes from
-PyTorch's wheels, is linked dynamically, and is downloaded when the first target
-that needs it, one of fsdp/, is built. The sources of aws-c-s3 come from PyPI
-and are compiled when the first target that needs it is built. Arrow comes from
-the wheel of pyarrow for plugins/arrow alone. The pip_files below come from
-PyPI, too. Nothing else uses the network.
+(tools/setup installs them) and is linked statically. Where a package has no
+archive that can be linked, apt-get fetches its sources, and they are compiled.
+LibTorch comes from PyTorch's wheels, is linked dynamically, and is downloaded
+when the first target that needs it, one of fsdp/, is built. The sources of
+aws-c-s3 come from PyPI and are compiled when the first target that needs it is
+built. Arrow comes from the wheel of pyarrow for plugins/arrow alone. The
+pip_files below come from PyPI, too. Nothing else uses the network.
 
 Apart from WORKSPACE, this file is the only one that names system paths.
 """
@@ -16,6 +17,7 @@ load(":debian.bzl", "debian_library")
 load(":licenses.bzl", "debian_licenses")
 load(":pip.bzl", "pip_files")
 load("//third_party/aws_c_s3:aws_c_s3.bzl", "aws_c_s3")
+load("//third_party/debian_sources:debian_sources.bzl", "debian_sources")
 load("//third_party/libtorch:libtorch.bzl", "libtorch")
 
 INCLUDE = "/usr/include"
@@ -182,7 +184,6 @@ def tessera_repositories():
             "libaddress_sorting.a",
             "libupb.a",
             "libcares.a",
-            "libz.a",
         ]],
         build_file = Label("//third_party/grpc:grpc.BUILD"),
         headers = [
@@ -190,6 +191,14 @@ def tessera_repositories():
             "/usr/bin/grpc_cpp_plugin",
         ],
         package = "libgrpc++-dev protobuf-compiler-grpc",
+    )
+
+    debian_library(
+        name = "zlib",
+        archives = [LIB + "/libz.a"],
+        build_file = Label("//third_party/zlib:zlib.BUILD"),
+        headers = [INCLUDE + "/zlib.h"],
+        package = "zlib1g-dev",
     )
 
     debian_library(
@@ -218,19 +227,26 @@ def tessera_repositories():
         package = "libsqlite3-dev",
     )
 
-    # Debian ships it as shared libraries only.
     debian_library(
         name = "prometheus_cpp",
-        archives = [
-            LIB + "/libprometheus-cpp-core.so",
-            LIB + "/libprometheus-cpp-pull.so",
-        ],
         build_file = Label("//third_party/prometheus_cpp:prometheus_cpp.BUILD"),
         headers = [INCLUDE + "/prometheus/exposer.h"],
         package = "prometheus-cpp-dev",
     )
 
-    # What programs and the wheel have linked in or bring along.
+    # What is compiled of Debian's sources, which the repositories above name.
+    debian_sources(
+        name = "debian_sources",
+        build_file = Label("//third_party/debian_sources:debian_sources.BUILD"),
+        packages = [
+            "libabsl-dev",
+            "libcivetweb1",
+            "libre2-dev",
+            "prometheus-cpp-dev",
+        ],
+    )
+
+    # What programs and the wheel have linked in.
     debian_licenses(
         name = "licenses",
         packages = [
