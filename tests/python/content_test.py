@@ -13,18 +13,8 @@ import tessera
 
 WHEEL = pathlib.Path(os.environ["TESSERA_WHEEL"])
 FOLDER = pathlib.Path(tessera.__file__).parent
-LOADER = "/lib64/ld-linux-x86-64.so.2"
-# The libraries that ours need and that each system has according to the wheel's
-# tag (PEP 600).
-SYSTEM = re.compile(
-    r"(linux-vdso|ld-linux-x86-64|lib(c|m|gcc_s|stdc\+\+|z))\.so\."
-)
-
-
-def found_libraries(file):
-    """The libraries that the loader finds for a program or library, by name."""
-    listed = subprocess.check_output([LOADER, "--list", file], text=True)
-    return dict(re.findall(r"^\t(\S+) => (.*?)(?: \(0x\w+\))?$", listed, re.M))
+# The libraries of the system that programs and libraries of the wheel may need.
+SYSTEM = re.compile(r"(ld-linux-x86-64|lib(c|m|dl|rt|pthread))\.so\.\d")
 
 
 def test_auditwheel_agrees_with_the_tag():
@@ -34,36 +24,28 @@ def test_auditwheel_agrees_with_the_tag():
         )
     )
     assert f"py3-none-{told['overall_tag']}.whl" in WHEEL.name
-    assert told["overall_tag"] == "manylinux_2_35_x86_64"
+    assert told["overall_tag"] == "manylinux_2_28_x86_64"
     assert told["external_libs"] == {}
     assert not told["unsupported_isa"]
+    assert WHEEL.stat().st_size < 30 * 2**20
 
 
-def test_every_library_is_found_in_the_wheel():
-    roots = [*(FOLDER / "bin").iterdir(), FOLDER / "lib" / "libtessera.so"]
-    assert len(roots) == 4
-    used = {"libtessera.so"}
-    for root in roots:
-        for name, path in found_libraries(root).items():
-            if not SYSTEM.match(name):
-                assert pathlib.Path(path).parent.resolve() == FOLDER / "lib", (
-                    name
-                )
-                used.add(name)
-    # The wheel contains nothing else.
-    assert used == {file.name for file in (FOLDER / "lib").iterdir()}
-
-
-def test_no_library_has_a_name_that_others_ask_for():
-    libraries = [file for file in (FOLDER / "lib").iterdir()]
-    names = {file.name for file in libraries} - {"libtessera.so"}
-    assert names
-    for name in names:
-        # The system has none with that name.
-        assert name.startswith("tsr")
-        assert name in found_libraries(FOLDER / "lib" / "libtessera.so") or (
-            name in found_libraries(FOLDER / "bin" / "dcp-server")
+def test_its_files_need_the_c_library_alone():
+    files = [*(FOLDER / "bin").iterdir(), *(FOLDER / "lib").iterdir()]
+    assert {file.name for file in files} == {
+        "dcp-convert",
+        "dcp-server",
+        "fsdp-config",
+        "libtessera.so",
+    }
+    for file in files:
+        read = subprocess.check_output(
+            ["/usr/bin/readelf", "--dynamic", "--wide", file], text=True
         )
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", read)
+        assert "libc.so.6" in needed
+        for name in needed:
+            assert SYSTEM.fullmatch(name), (file, name)
 
 
 def test_https_uses_the_systems_openssl():
