@@ -2,9 +2,9 @@
 """A repository with the sources of Debian's packages, for what Debian compiled in
 a form that cannot be linked: as shared libraries only, or not for those.
 
-apt-get fetches the sources of the installed versions and checks their signatures.
-It reads the machine's own list of servers and writes nothing outside of the
-repository.
+apt-get fetches the sources of the installed versions, in Debian's newest revision of
+each, and checks their signatures. It reads the machine's own list of servers and
+writes nothing outside of the repository.
 """
 
 load("//third_party:build_file.bzl", "write_build_file")
@@ -22,15 +22,29 @@ for list in /etc/apt/sources.list.d/*.sources; do
     sed 's/^Types:.*/Types: deb-src/' "$list" >"servers/${list##*/}"
 done
 apt() {
-  apt-get -q -o APT::Sandbox::User=root -o Dir::Cache="$PWD" \
+  "apt-$1" -q -o APT::Sandbox::User=root -o Dir::Cache="$PWD" \
     -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$PWD/servers" \
-    -o Dir::State::Lists="$PWD/lists" "$@"
+    -o Dir::State::Lists="$PWD/lists" "${@:2}"
 }
-apt update
-mapfile -t versions < <(
+apt get update
+mapfile -t installed < <(
   dpkg-query --show --showformat '${source:Package}=${source:Version}\\n' "$@" |
   sort -u)
-apt source --only-source "${versions[@]}"
+versions=()
+for version in "${installed[@]}"; do
+  name=${version%%=*}
+  # Servers have the newest revision only; what is compiled is the same in all.
+  upstream=${version#*=}
+  upstream=${upstream%-*}
+  found=$(apt cache showsrc --only-source "$name" |
+    sed -n "s/^Version: \\(${upstream//./\\.}-.*\\)/\\1/p" | sort -V | tail -n 1)
+  [[ -n $found ]] || {
+    echo "there is no $name $upstream" >&2
+    exit 1
+  }
+  versions+=("$name=$found")
+done
+apt get source --only-source "${versions[@]}"
 for version in "${versions[@]}"; do
   name=${version%%=*}
   mv "$name"-*/ "$name"
@@ -47,8 +61,7 @@ def _debian_sources_impl(rctx):
     )
     if done.return_code != 0:
         fail(("Sources of %s: apt-get could not fetch them; it needs Debian's " +
-              "servers, which have the newest versions of packages only: run " +
-              "apt-get upgrade. It said:\n%s%s") %
+              "servers. It said:\n%s%s") %
              (", ".join(rctx.attr.packages), done.stdout, done.stderr))
     write_build_file(rctx)
 
