@@ -11,6 +11,7 @@ unpack tessera-base.tar tessera-fsdp.tar
 torch=$("$TESSERA_PYTHON" -c 'import torch; print(torch.utils.cmake_prefix_path)')
 configure "$prefix;$torch"
 compile list_checkpoint train
+tests/third_party/glibc/files_test.sh --sharing-libstdcxx "$build/train"
 
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1
 export MASTER_PORT=$((20000 + RANDOM % 12000))

@@ -5,6 +5,8 @@
 set -euo pipefail
 # shellcheck source=prefix.sh
 . tests/tools/install/prefix.sh
+# shellcheck source=../../third_party/glibc/older_glibc.sh
+. tests/third_party/glibc/older_glibc.sh
 unpack tessera-base.tar
 
 # The installed files name no build folder.
@@ -37,11 +39,20 @@ same "the same in one file" \
   "$("$list" "$TEST_TMPDIR/one.pt" | sort)" "$(sort <<<"$listed")"
 says "no checkpoint" "NOT_FOUND" "$list" "$TEST_TMPDIR/nothing"
 
+# They run on older systems.
+make_older external/glibc/*.so.*
+same "with an older glibc" "$("${with_older[@]}" "$list" "$golden")" "$listed"
+tests/third_party/glibc/files_test.sh --sharing-libstdcxx \
+  "$list" "$build/list_remote" "$prefix"/lib/libtessera.so "$prefix"/bin/*
+
 # The program in C agrees, too.
 same "in C" \
   "$("$build/describe_checkpoint" "$golden" | grep -o '"name":"[^"]*","dtype"' |
     cut -d'"' -f4 | sort)" \
   "$(cut -d' ' -f1 <<<"$listed" | sort)"
+same "in C with an older glibc" \
+  "$("${with_older[@]}" "$build/describe_checkpoint" "$golden")" \
+  "$("$build/describe_checkpoint" "$golden")"
 says "no checkpoint for C" "/nothing: " \
   "$build/describe_checkpoint" "$TEST_TMPDIR/nothing"
 
@@ -65,6 +76,12 @@ gcc -Wall -Wextra -Werror -pedantic -std=c99 \
 same "C with pkg-config" \
   "$(LD_LIBRARY_PATH=$prefix/lib "$TEST_TMPDIR/describe" "$golden")" \
   "$("$build/describe_checkpoint" "$golden")"
+read -ra flags <<<"$(pkg-config --cflags --libs tessera tessera-portable)"
+cp "$prefix/lib/libtessera.so" "$older/"
+gcc -std=c99 examples/cmake/describe_checkpoint.c "${flags[@]}" \
+  -o "$TEST_TMPDIR/older_describe"
+same "C with pkg-config and an older glibc" \
+  "$("${with_older[@]}" "$TEST_TMPDIR/older_describe" "$golden")" "$("$build/describe_checkpoint" "$golden")"
 same "the version" "$(pkg-config --modversion tessera-client)" \
   "$("$prefix/bin/dcp-convert" --version | grep -o '[0-9.]*[0-9]')"
 
@@ -86,7 +103,7 @@ project() {
 }
 project 0.1 "dcp;client" >/dev/null || fail "find_package"
 says "another version" "version: 0.1" project 0.2 dcp
-says "an unknown component" "there are c, dcp, client, fsdp and nccl" project 0.1 fs
+says "an unknown component" "there are c, dcp, client, fsdp, nccl and portable" project 0.1 fs
 says "fsdp is not installed" "--without-fsdp" project 0.1 fsdp
 says "a library is missing" "liburing: install the Debian package liburing-dev" \
   project 0.1 dcp -DTessera_uring_LIBRARY=OFF
