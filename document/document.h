@@ -30,10 +30,10 @@ enum class Syntax : uint8_t { kYaml, kJson, kToml };
 Node Parse(absl::string_view name, absl::string_view text, Syntax syntax,
            std::vector<Problem>& problems);
 
-// Reads a small part of YAML: there are no anchors, aliases, merge keys, tags
-// and further documents, so the tree is as large as the text. Numbers and truth
-// values stay strings; null is no value, or ~ or null without quotes, and an
-// empty text too. Places have no key. InvalidArgument, beginning with
+// Reads a small part of YAML. It refuses anchors, aliases, merge keys, tags and
+// further documents, so the tree is no larger than the text. Numbers and truth
+// values stay strings. A missing value, ~ and null without quotes are null, and
+// so is an empty text. Places have no key. InvalidArgument, beginning with
 // "`name`:LINE:COLUMN: ", names the first problem.
 absl::StatusOr<Node> ParseStrictYaml(absl::string_view name,
                                      absl::string_view text,

@@ -5,7 +5,7 @@ usage: make_stubs.py FOLDER COMPILER LIBRARY...
 
 glibc keeps the old version of each symbol that it ever changed. For each symbol,
 a stub has the newest version that is not newer than LIMITS says. The stubs do not
-have the symbols that came later, so the linker names whoever uses one.
+have the symbols that came later, so the linker reports each object that uses one.
 
 FOLDER gets a stub of each shared LIBRARY, a copy of each archive, which becomes a
 part of the C library, and the names by which a linker looks for them.

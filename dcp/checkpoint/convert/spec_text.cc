@@ -92,8 +92,8 @@ void AddMap(const MapSpec& map, SpecWriter& text) {
 }
 
 void AddDialect(const DialectOptions& dialect, SpecWriter& text) {
-  // `layout` and `like` are paths, which differ between machines. Names and
-  // shapes show what the files say.
+  // `layout` and `like` are paths, which differ between machines. Their files
+  // decide the names and shapes, which are in the plan.
   const auto& [from, rank_files, layout, like, flat_units,
                low_precision_weights, optimizer_in_model_order, unstack_layers,
                torch_optimizer_names] = dialect;

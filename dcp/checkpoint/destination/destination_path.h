@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DestinationPath: the path that a checkpoint is written to, parsed once: its
-// parent, its name, and the format that its suffix says. It knows nothing about
-// what is there, and "-" is a name like others. Plain data; any thread.
+// parent, the name, and the format that the suffix says. It does not look at
+// the disk, and "-" is an ordinary name. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_PATH_H_
 #define DCP_CHECKPOINT_DESTINATION_DESTINATION_PATH_H_
 

@@ -43,7 +43,7 @@ class RangeChecker {
   // The report on a piece so far.
   VerifyReport& report(uint32_t piece) { return found_[piece]; }
 
-  // Compares a range whose bytes are in memory.
+  // Compares a range; `bytes` are the bytes in it.
   void Compare(const CheckedRange& range, ByteSpan bytes,
                Outcome& outcome) const;
   // Adds to a piece's report.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a directory whose layout is one of the formats itself. Any thread.
+// Opens a DCP directory, or a model in safetensors or .bin files. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_FORMATS_FORMAT_OPENERS_H_
 #define DCP_CHECKPOINT_DIALECTS_FORMATS_FORMAT_OPENERS_H_
 
