@@ -5,6 +5,20 @@ does not come along: nothing is imported.
 
 load(":build_file.bzl", "write_build_file")
 
+# The versions of glibc for which wheels are, and older names of them.
+_PLATFORMS = [
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_25",
+    "manylinux_2_18",
+    "manylinux_2_17",
+    "manylinux_2_12",
+    "manylinux_2_5",
+    "manylinux2014",
+    "manylinux2010",
+    "manylinux1",
+]
+
 # The wheels are chosen by these and not by the Python that runs pip.
 _PIP_FLAGS = [
     "--no-deps",
@@ -14,18 +28,6 @@ _PIP_FLAGS = [
     "--python-version=3.11",
     "--abi=cp311",
     "--abi=none",
-] + ["--platform=" + platform for platform in [
-    "manylinux_2_28_x86_64",
-    "manylinux_2_27_x86_64",
-    "manylinux_2_25_x86_64",
-    "manylinux_2_18_x86_64",
-    "manylinux_2_17_x86_64",
-    "manylinux_2_12_x86_64",
-    "manylinux_2_5_x86_64",
-    "manylinux2014_x86_64",
-    "manylinux2010_x86_64",
-    "manylinux1_x86_64",
-]] + [
     "--no-cache-dir",
     "--no-compile",
     "--disable-pip-version-check",
@@ -33,13 +35,14 @@ _PIP_FLAGS = [
     "--quiet",
 ]
 
-def install_wheels(rctx, requirements, what):
+def install_wheels(rctx, requirements, what, machine = "x86_64"):
     """Unpacks wheels into the repository.
 
     Args:
       rctx: of the repository rule.
       requirements: paths of files in pip's format, with hashes.
       what: what this is and who needs it, for messages.
+      machine: for which the wheels are.
     """
 
     # Debian's, whatever else is first in the path.
@@ -49,6 +52,8 @@ def install_wheels(rctx, requirements, what):
              (what, python) + "package python3-pip, or run tools/setup")
     rctx.report_progress("pip downloads " + what)
     command = [python, "-m", "pip", "install", "--target", "."] + _PIP_FLAGS
+    for platform in _PLATFORMS:
+        command.append("--platform=%s_%s" % (platform, machine))
     for file in requirements:
         command += ["--requirement", str(file)]
     done = rctx.execute(command, timeout = 3600)

@@ -16,6 +16,7 @@ Apart from WORKSPACE, this file is the only one that names system paths.
 load(":debian.bzl", "debian_library")
 load(":licenses.bzl", "debian_licenses")
 load(":pip.bzl", "pip_files")
+load("//third_party/aarch64:sysroot.bzl", "sysroot")
 load("//third_party/aws_c_s3:aws_c_s3.bzl", "aws_c_s3")
 load("//third_party/debian_sources:debian_sources.bzl", "debian_sources")
 load("//third_party/libtorch:libtorch.bzl", "libtorch")
@@ -23,6 +24,27 @@ load("//third_party/libtorch:libtorch.bzl", "libtorch")
 INCLUDE = "/usr/include"
 
 LIB = "/usr/lib/x86_64-linux-gnu"
+
+# Debian's packages that programs and the wheel have linked in.
+_LINKED = [
+    "libabsl-dev",
+    "libc-ares-dev",
+    "libcivetweb1",
+    "libdeflate-dev",
+    "libgrpc++-dev",
+    "libprotobuf-dev",
+    "libre2-dev",
+    "libsqlite3-dev",
+    "libssl-dev",
+    "libstdc++-12-dev",
+    "libtomlplusplus-dev",
+    "liburing-dev",
+    "libxxhash-dev",
+    "libyaml-cpp-dev",
+    "nlohmann-json3-dev",
+    "prometheus-cpp-dev",
+    "zlib1g-dev",
+]
 
 def tessera_repositories():
     """Declares them; who may use which is the `visibility` in its BUILD file.
@@ -146,17 +168,22 @@ def tessera_repositories():
     )
 
     # Amazon's client of S3, whose sources come from PyPI.
-    aws_c_s3(
-        name = "aws_c_s3",
-        build_file = Label("//third_party/aws_c_s3:aws_c_s3.BUILD"),
-        cmake_file = Label("//third_party/aws_c_s3:CMakeLists.txt"),
-        required = {
-            INCLUDE + "/openssl/ssl.h": "libssl-dev",
-            "/usr/bin/cmake": "cmake",
-            "/usr/lib/python3/dist-packages/pip": "python3-pip",
-        },
-        requirements = Label("//third_party/aws_c_s3:requirements.txt"),
-    )
+    for name, aarch64_sysroot in {
+        "aws_c_s3": None,
+        "aws_c_s3_aarch64": "@debian_aarch64//:BUILD.bazel",
+    }.items():
+        aws_c_s3(
+            name = name,
+            aarch64_sysroot = aarch64_sysroot,
+            build_file = Label("//third_party/aws_c_s3:aws_c_s3.BUILD"),
+            cmake_file = Label("//third_party/aws_c_s3:CMakeLists.txt"),
+            required = {
+                INCLUDE + "/openssl/ssl.h": "libssl-dev",
+                "/usr/bin/cmake": "cmake",
+                "/usr/lib/python3/dist-packages/pip": "python3-pip",
+            },
+            requirements = Label("//third_party/aws_c_s3:requirements.txt"),
+        )
 
     # Apache Arrow's file systems, for the plugin alone.
     pip_files(
@@ -246,44 +273,67 @@ def tessera_repositories():
         ],
     )
 
-    # What programs and the wheel have linked in.
     debian_licenses(
         name = "licenses",
+        packages = _LINKED,
+    )
+
+    # The same for other machines, with the C library and GoogleTest.
+    sysroot(
+        name = "debian_aarch64",
+        build_file = Label("//third_party/aarch64:sysroot.BUILD"),
         packages = [
-            "libabsl-dev",
-            "libc-ares-dev",
-            "libcivetweb1",
-            "libdeflate-dev",
-            "libgrpc++-dev",
-            "libprotobuf-dev",
-            "libre2-dev",
-            "libsqlite3-dev",
-            "libssl-dev",
-            "libstdc++-12-dev",
-            "libtomlplusplus-dev",
-            "liburing-dev",
-            "libxxhash-dev",
-            "libyaml-cpp-dev",
-            "nlohmann-json3-dev",
-            "prometheus-cpp-dev",
-            "zlib1g-dev",
+            package
+            for package in _LINKED
+            if package != "libcivetweb1"  # of Debian's sources
+        ] + [
+            "libc6",
+            "libc6-dev",
+            "libgcc-12-dev",
+            "libgcc-s1",
+            "libgmock-dev",
+            "libgrpc-dev",
+            "libgtest-dev",
+            "libstdc++6",
+            "linux-libc-dev",
+        ],
+    )
+
+    # For tests of the wheel.
+    sysroot(
+        name = "python_aarch64",
+        build_file = Label("//third_party/aarch64:sysroot.BUILD"),
+        packages = [
+            "libc6",
+            "libexpat1",
+            "libffi8",
+            "libgcc-s1",
+            "libpython3.11-minimal",
+            "libpython3.11-stdlib",
+            "python3.11-minimal",
+            "zlib1g",
         ],
     )
 
     # With headers of CUDA; libtorch.BUILD says who may use it.
-    libtorch(
-        name = "libtorch",
-        build_file = Label("//third_party/libtorch:libtorch.BUILD"),
-        cuda_requirements = Label("//third_party/libtorch:requirements_cuda.txt"),
-        requirements = Label("//third_party/libtorch:requirements.txt"),
-        stand_ins = [
-            Label("//third_party/libtorch:stand_ins/" + header)
-            for header in [
-                "cublasLt.h",
-                "cublas_v2.h",
-                "cusolverDn.h",
-                "cusolver_common.h",
-                "cusparse.h",
-            ]
-        ],
-    )
+    for name, machine in {
+        "libtorch": "x86_64",
+        "libtorch_aarch64": "aarch64",
+    }.items():
+        libtorch(
+            name = name,
+            machine = machine,
+            build_file = Label("//third_party/libtorch:libtorch.BUILD"),
+            cuda_requirements = Label("//third_party/libtorch:requirements_cuda.txt"),
+            requirements = Label("//third_party/libtorch:requirements.txt"),
+            stand_ins = [
+                Label("//third_party/libtorch:stand_ins/" + header)
+                for header in [
+                    "cublasLt.h",
+                    "cublas_v2.h",
+                    "cusolverDn.h",
+                    "cusolver_common.h",
+                    "cusparse.h",
+                ]
+            ],
+        )

@@ -14,6 +14,21 @@ _PACKAGE = "awscrt-0.38.1"
 
 _BUILD_SECONDS = 3600
 
+def _compiler_flags(rctx):
+    if not rctx.attr.aarch64_sysroot:
+        return ["-DCMAKE_C_COMPILER=gcc"]
+    return [
+        "-DCMAKE_AR=/usr/bin/llvm-ar-14",
+        "-DCMAKE_C_COMPILER=clang-19",
+        "-DCMAKE_C_COMPILER_TARGET=aarch64-linux-gnu",
+        "-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld",
+        "-DCMAKE_LIBRARY_ARCHITECTURE=aarch64-linux-gnu",
+        "-DCMAKE_RANLIB=/usr/bin/llvm-ranlib-14",
+        "-DCMAKE_SYSROOT=%s" % rctx.path(rctx.attr.aarch64_sysroot).dirname,
+        "-DCMAKE_SYSTEM_NAME=Linux",
+        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+    ]
+
 def _run(rctx, command, doing, missing = ""):
     done = rctx.execute(command, timeout = _BUILD_SECONDS)
     if done.return_code != 0:
@@ -69,13 +84,12 @@ def _aws_c_s3_impl(rctx):
         "build",
         "-DSOURCES=%s" % rctx.path(_PACKAGE + "/crt"),
         "-DCMAKE_BUILD_TYPE=Release",
-        "-DCMAKE_C_COMPILER=gcc",
         # Its messages name source files, by paths of their own.
         "-DCMAKE_C_FLAGS=-ffile-prefix-map=%s=" %
         rctx.path(_PACKAGE + "/crt/"),
         "-DCMAKE_INSTALL_PREFIX=%s" % rctx.path("."),
         "-DCMAKE_INSTALL_LIBDIR=lib",
-    ], "configuration with CMake")
+    ] + _compiler_flags(rctx), "configuration with CMake")
     _run(
         rctx,
         ["bash", "-c", "cmake --build build --parallel $(nproc) --target install"],
@@ -88,6 +102,10 @@ def _aws_c_s3_impl(rctx):
 aws_c_s3 = repository_rule(
     implementation = _aws_c_s3_impl,
     attrs = {
+        "aarch64_sysroot": attr.label(
+            doc = "The BUILD file in a folder with Debian's headers and " +
+                  "libraries for aarch64, to build for it.",
+        ),
         "build_file": attr.label(allow_single_file = True, mandatory = True),
         "cmake_file": attr.label(allow_single_file = True, mandatory = True),
         "required": attr.string_dict(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes stubs of an older glibc, to link with, from the installed one.
 
-usage: make_stubs.py FOLDER COMPILER LIBRARY...
+usage: make_stubs.py FOLDER LIBRARY... -- COMPILER FLAG...
 
 glibc keeps the old version of each symbol that it ever changed. For each symbol,
 a stub has the newest version that is not newer than LIMITS says. The stubs do not
@@ -99,7 +99,7 @@ def make_stub(folder, compiler, name, symbols):
         file.write(version_script(symbols))
     subprocess.run(
         [
-            compiler,
+            *compiler,
             "-fuse-ld=lld",
             "-shared",
             "-nostdlib",
@@ -132,7 +132,9 @@ def scripts(names):
 
 
 def main():
-    folder, compiler, *libraries = sys.argv[1:]
+    end = sys.argv.index("--")
+    folder, *libraries = sys.argv[1:end]
+    compiler = sys.argv[end + 1 :]
     os.makedirs(folder, exist_ok=True)
     for name in MERGED:
         make_stub(folder, compiler, name, {})

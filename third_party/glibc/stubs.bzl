@@ -5,14 +5,17 @@ load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 def _glibc_stubs_impl(ctx):
     stubs = ctx.actions.declare_directory(ctx.label.name)
+    toolchain = find_cpp_toolchain(ctx)
+    compiler = [toolchain.compiler_executable]
+    if toolchain.target_gnu_system_name != "local":
+        compiler.append("--target=" + toolchain.target_gnu_system_name)
     ctx.actions.run(
         executable = "/usr/bin/python3",
         arguments = [
             "-B",
             ctx.file._make_stubs.path,
             stubs.path,
-            find_cpp_toolchain(ctx).compiler_executable,
-        ] + [library.path for library in ctx.files.libraries],
+        ] + [library.path for library in ctx.files.libraries] + ["--"] + compiler,
         inputs = [ctx.file._make_stubs] + ctx.files.libraries,
         outputs = [stubs],
         mnemonic = "GlibcStubs",

@@ -38,6 +38,7 @@ def _libtorch_impl(rctx):
         rctx,
         requirements,
         "LibTorch, %s GB, for fsdp/ and its tests" % size,
+        machine = rctx.attr.machine,
     )
     rctx.report_progress("tidying up")
     for path in unwanted:
@@ -54,6 +55,10 @@ libtorch = repository_rule(
         "cuda_requirements": attr.label(
             allow_single_file = True,
             doc = "Installed too when TESSERA_CUDA is set.",
+            mandatory = True,
+        ),
+        "machine": attr.string(
+            doc = "For which the libraries are.",
             mandatory = True,
         ),
         "requirements": attr.label(allow_single_file = True, mandatory = True),

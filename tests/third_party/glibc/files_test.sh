@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-libraries='lib(c|m|pthread|dl|rt)\.so\.[0-9]+|ld-linux-x86-64\.so\.2'
+libraries='lib(c|m|pthread|dl|rt)\.so\.[0-9]+|ld-linux-(x86-64|aarch64)\.so\.[0-9]'
 limits=(GLIBC_2.28)
 if [[ $1 == --sharing-libstdcxx ]]; then
   shift
@@ -39,7 +39,7 @@ is_old() {
 }
 
 for file; do
-  [[ $(versions "$file") == *GLIBC_2.2.5* ]] || fail "no versions in $file"
+  [[ $(versions "$file") =~ GLIBC_2\.(2\.5|17) ]] || fail "no versions in $file"
   for version in $(versions "$file"); do
     is_old "$version" || fail "$file needs $version"
   done

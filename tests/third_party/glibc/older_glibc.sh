@@ -5,9 +5,10 @@
 
 readonly older=$TEST_TMPDIR/older
 
-# make_older LIBRARY...: copies of the installed libraries.
+# make_older LIBRARY...: copies of the installed libraries. `with_older` begins a
+# command with them.
 make_older() {
-  local library
+  local library loader
   mkdir -p "$older"
   for library; do
     LC_ALL=C sed -E '
@@ -18,11 +19,10 @@ make_older() {
       s/pthread_cond_clockwait/pthread_cond_clockwaix/g' \
       "$(readlink -f "$library")" >"$older/${library##*/}"
   done
-  chmod +x "$older/ld-linux-x86-64.so.2"
+  loader=$(echo "$older"/ld-linux-*)
+  chmod +x "$loader"
+  with_older=("$loader" --library-path "$older")
 }
-
-# Begins a command with them.
-readonly with_older=("$older/ld-linux-x86-64.so.2" --library-path "$older")
 
 fail() {
   echo "FAILED: $*" >&2
