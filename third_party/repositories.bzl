@@ -29,7 +29,7 @@ LIB = "/usr/lib/x86_64-linux-gnu"
 _LINKED = [
     "libabsl-dev",
     "libc-ares-dev",
-    "libcivetweb1",
+    "libcivetweb-dev",
     "libdeflate-dev",
     "libgrpc++-dev",
     "libprotobuf-dev",
@@ -267,7 +267,7 @@ def tessera_repositories():
         build_file = Label("//third_party/debian_sources:debian_sources.BUILD"),
         packages = [
             "libabsl-dev",
-            "libcivetweb1",
+            "libcivetweb-dev",
             "libre2-dev",
             "prometheus-cpp-dev",
         ],
@@ -282,11 +282,7 @@ def tessera_repositories():
     sysroot(
         name = "debian_aarch64",
         build_file = Label("//third_party/aarch64:sysroot.BUILD"),
-        packages = [
-            package
-            for package in _LINKED
-            if package != "libcivetweb1"  # of Debian's sources
-        ] + [
+        packages = _LINKED + [
             "libc6",
             "libc6-dev",
             "libgcc-12-dev",
