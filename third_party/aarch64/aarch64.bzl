@@ -3,7 +3,7 @@
 
 load("//third_party/precompiled:copts.bzl", "here")
 
-_LIBRARIES = "@debian_aarch64//:usr/lib/aarch64-linux-gnu/"
+_LIBRARIES = "@debian_aarch64//:libraries/"
 
 def for_machine(names, aarch64 = None):
     """Files of Debian's packages for the machine that programs are built for.

@@ -21,7 +21,8 @@ find . -xtype l -delete
 # clang would look for its headers next to lib, too.
 rm lib
 mkdir lib
-ln -s ../usr/lib/aarch64-linux-gnu ../usr/lib/ld-linux-aarch64.so.1 lib
+ln -s ../usr/lib/aarch64-linux-gnu lib
+ln -s aarch64-linux-gnu/ld-linux-aarch64.so.1 lib
 # One archive, as in repositories.bzl.
 cd usr/lib/aarch64-linux-gnu
 if compgen -G 'libabsl_*.a' >/dev/null; then
@@ -33,6 +34,10 @@ if compgen -G 'libabsl_*.a' >/dev/null; then
   rm libabsl_*.a
 fi
 cd "$OLDPWD"
+# By other names, because no build may name a folder and a file in it.
+mkdir libraries
+find usr/lib/aarch64-linux-gnu -maxdepth 1 '(' -name '*.a' -o -name '*.so.*' ')' \\
+  -printf '../%p\\0' | xargs -0 ln -s -t libraries
 """
 
 def _sysroot_impl(rctx):

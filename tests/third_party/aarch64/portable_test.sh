@@ -8,7 +8,8 @@ set -euo pipefail
 . tests/third_party/aarch64/emulator.sh
 # shellcheck source=../glibc/older_glibc.sh
 . tests/third_party/glibc/older_glibc.sh
-make_older external/debian_aarch64/usr/lib/{,aarch64-linux-gnu/}{ld-linux*,lib{c,m,stdc++,gcc_s}}.so.[0-9]
+make_older external/debian_aarch64/usr/lib/ld-linux-*.so.* \
+  external/debian_aarch64/lib/aarch64-linux-gnu/lib{c,m,stdc++,gcc_s}.so.[0-9]
 
 readonly program=tests/third_party/aarch64/portable/portable
 tests/third_party/glibc/files_test.sh "$program"
