@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# train_llama for aarch64 trains and saves on two ranks, and dcp-convert on this
+# machine reads the checkpoint.
+set -euo pipefail
+# shellcheck source=emulator.sh
+. tests/third_party/aarch64/emulator.sh
+
+cp tests/third_party/aarch64/training_test.sh "$TEST_TMPDIR/text"
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1
+export MASTER_PORT=$((20000 + RANDOM % 12000))
+train() {
+  RANK=$1 LOCAL_RANK=$1 "${emulated[@]}" \
+    tests/third_party/aarch64/training/train_llama --dim=32 --layers=2 \
+    --ffn-dim=48 --seq-len=16 --batch=4 --lr=1e-3 --steps=3 --save-every=3 \
+    --data="$TEST_TMPDIR/text" --checkpoint-dir="$TEST_TMPDIR/run" \
+    >"$TEST_TMPDIR/rank$1" 2>&1
+}
+train 1 &
+train 0 || fail "rank 0: $?: $(cat "$TEST_TMPDIR"/rank[01])"
+wait $! || fail "rank 1: $?: $(cat "$TEST_TMPDIR"/rank1)"
+tools/dcp_convert/dcp-convert verify "$TEST_TMPDIR/run/step-3" ||
+  fail "verify: $?: $(ls "$TEST_TMPDIR/run")"
