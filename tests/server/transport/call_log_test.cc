@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
@@ -32,7 +34,12 @@ namespace v1 = tessera::v1;
 class FakeService : public v1::CheckpointService::CallbackService {
  public:
   absl::Notification entered;
-  std::string seen_id;  // from the last Inspect
+
+  // Of the last Inspect.
+  std::string seen_id() {
+    absl::MutexLock lock(&mutex_);
+    return seen_id_;
+  }
 
  private:
   class Held : public grpc::ServerWriteReactor<v1::GetMetadataResponse> {
@@ -45,7 +52,10 @@ class FakeService : public v1::CheckpointService::CallbackService {
                                     const v1::InspectRequest*,
                                     v1::InspectResponse*) override {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    seen_id = CallId(*context);
+    {
+      absl::MutexLock lock(&mutex_);
+      seen_id_ = CallId(*context);
+    }
     reactor->Finish({grpc::StatusCode::NOT_FOUND, "two\nlines"});
     return reactor;
   }
@@ -55,6 +65,9 @@ class FakeService : public v1::CheckpointService::CallbackService {
     entered.Notify();
     return new Held;
   }
+
+  absl::Mutex mutex_;
+  std::string seen_id_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CallLogTest : public ::testing::Test {
@@ -124,7 +137,7 @@ TEST_F(CallLogTest, HandlersKnowTheCallId) {
     v1::InspectResponse response;
     stub_->Inspect(&context, {}, &response);
     EXPECT_TRUE(log_.WaitUntilIdle());
-    EXPECT_EQ(service_.seen_id, expected);
+    EXPECT_EQ(service_.seen_id(), expected);
     EXPECT_THAT(lines(), HasSubstr(absl::StrCat("call=", expected, " ")));
   }
 }
