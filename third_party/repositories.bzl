@@ -287,6 +287,7 @@ def tessera_repositories():
             "libc6-dev",
             "libgcc-12-dev",
             "libgcc-s1",
+            "libgloo-dev",
             "libgmock-dev",
             "libgrpc-dev",
             "libgtest-dev",
