@@ -16,6 +16,9 @@ for package in *.deb; do
     tar --extract --keep-directory-symlink --exclude=./etc --exclude=./usr/s*
 done
 rm ./*.deb
+find . -lname '/*' -print | while read -r link; do
+  ln -sfr ".$(readlink "$link")" "$link"
+done
 # Of libraries that are not here.
 find . -xtype l -delete
 # clang would look for its headers next to lib, too.
