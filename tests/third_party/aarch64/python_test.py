@@ -14,6 +14,8 @@ for expected in pathlib.Path(sys.argv[1]).glob("*.expected.json"):
     name = expected.name.removesuffix(".expected.json")
     source = expected.with_name(name)
     source = source if source.exists() else source.with_suffix(".pt")
+    if not source.exists():
+        continue  # another expectation of one that exists
     with tessera.open(source) as checkpoint:
         for tensor in json.loads(expected.read_text())["tensors"]:
             assert tensor in checkpoint, (source, tensor)
