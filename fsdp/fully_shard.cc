@@ -163,15 +163,27 @@ void WarnAboutTies(const std::vector<ModulePtr>& modules,
   }
 }
 
+// The policy for one parameter, which may have another param_dtype than the
+// group. Inputs are still cast to the group's.
+MixedPrecisionPolicy PolicyFor(const ShardPlan::Param& param,
+                               const MixedPrecisionPolicy& policy) {
+  MixedPrecisionPolicy own = policy;
+  own.param_dtype = param.param_dtype;
+  own.cast_forward_inputs &= param.param_dtype == policy.param_dtype;
+  return own;
+}
+
 std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
                                           const DeviceMesh& mesh,
                                           const FullyShardOptions& options,
                                           ProcessGroup post_forward_group) {
   const int64_t axis = mesh.ndim() - 1;
+  MixedPrecisionPolicy policy = options.mp_policy;
+  policy.param_dtype_override_fn = nullptr;  // it has been asked
   auto group = std::make_shared<FsdpParamGroup>(
       GroupConfig{.mesh = mesh,
                   .device = mesh.device(),
-                  .mp_policy = options.mp_policy,
+                  .mp_policy = policy,
                   .offload_policy = options.offload_policy,
                   .shard_group = mesh.get_group(axis),
                   .replicate_group = mesh.ndim() == 2
@@ -190,7 +202,8 @@ std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
     }
     params.push_back(std::make_unique<FsdpParam>(
         group.get(), std::move(param.tensor), std::move(param.slots),
-        std::move(param.geometry), *std::move(param.spec), options.mp_policy));
+        std::move(param.geometry), *std::move(param.spec),
+        PolicyFor(param, policy)));
     params.back()->set_name(param.name);
     params.back()->set_parallel(std::move(parallel));
     if (param.stored.defined())

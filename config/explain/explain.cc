@@ -166,11 +166,9 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
                       const std::vector<GroupPlan>& groups,
                       uint64_t num_tokens) {
   const PrecisionConfig& precision = config.precision;
-  const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
   const uint64_t state_bytes = dcp::ElementSize(*precision.dtype);
-  const uint64_t compute_bytes = dcp::ElementSize(compute);
-  const uint64_t reduce_bytes =
-      dcp::ElementSize(precision.reduce_dtype->value_or(compute));
+  const uint64_t compute_bytes = dcp::ElementSize(precision.computes_in());
+  const uint64_t reduce_bytes = dcp::ElementSize(precision.reduces_in());
 
   uint64_t local = 0;
   uint64_t all = 0;

@@ -85,11 +85,15 @@ struct MeshConfig {
 struct PrecisionConfig {
   // The dtype for parameters and optimizer state.
   Setting<dcp::DType> dtype = dcp::DType::kFloat32;
-  // As MixedPrecisionPolicy; unset: no cast.
+  // As MixedPrecisionPolicy; unset: no cast, and gradients are reduced in
+  // `dtype`, as in PyTorch 2.15.
   Setting<std::optional<dcp::DType>> param_dtype = {};
   Setting<std::optional<dcp::DType>> reduce_dtype = {};
   Setting<std::optional<dcp::DType>> output_dtype = {};
   Setting<bool> cast_forward_inputs = true;
+
+  dcp::DType computes_in() const { return param_dtype->value_or(*dtype); }
+  dcp::DType reduces_in() const { return reduce_dtype->value_or(*dtype); }
 
   friend bool operator==(const PrecisionConfig&,
                          const PrecisionConfig&) = default;

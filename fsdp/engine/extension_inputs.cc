@@ -69,7 +69,7 @@ std::vector<AllGatherExtension::Inputs> ExtensionInputs(const GroupData& data) {
     all.push_back(shard.extension().pre_all_gather(
         shard.shard, {.mesh = shard_mesh,
                       .size = shard.param.geometry().sizes,
-                      .param_dtype = data.config.mp_policy.param_dtype,
+                      .param_dtype = shard.param.param_dtype(),
                       .maximum = shard.maximum}));
     for (const at::Tensor& tensor : all.back().tensors) {
       TORCH_CHECK(tensor.is_contiguous(), "fsdp: the all-gather extension of '",

@@ -88,7 +88,10 @@ FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
       geometry_(std::move(geometry)),
       spec_(std::move(spec)),
       orig_dtype_(leaf_.scalar_type()),
-      param_dtype_(policy.param_dtype) {
+      param_dtype_(policy.param_dtype),
+      reduce_dtype_(policy.reduce_dtype),
+      has_grad_dtype_(leaf_.grad_dtype() != orig_dtype_),
+      grad_dtype_(leaf_.grad_dtype()) {
   if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
   in_container_ =
       std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
@@ -146,6 +149,11 @@ void FsdpParam::Attach(at::Tensor shard, const Ties& ties) {
     RefuseClone(*slot.module);
   }
   AddLazyKey(shard);
+  if (has_grad_dtype_) {
+    shard.set_grad_dtype(grad_dtype_);
+    // The reduction casts the gradient, once.
+    leaf_.set_grad_dtype(std::nullopt);
+  }
   // A gradient from before the call would be reduced together with the next
   // one.
   leaf_.mutable_grad() = at::Tensor();
@@ -173,6 +181,7 @@ at::Tensor FsdpParam::Release() {
   at::Tensor values = held.detach().clone();
   AddLazyKey(values);
   leaf_.set_data(values);
+  if (has_grad_dtype_) leaf_.set_grad_dtype(grad_dtype_);
   BumpEpoch();
   shard_.reset();
   return std::exchange(leaf_, at::Tensor());
@@ -315,34 +324,21 @@ at::Tensor FsdpParam::FlatUnsharded() const {
   return flat;
 }
 
-at::Tensor FsdpParam::TakeGradient(
-    std::optional<c10::ScalarType> reduce_dtype) {
+at::Tensor FsdpParam::TakeGradient() {
   RemoveGradientNotice();
-  if (accumulated_.defined()) KeepGradient(reduce_dtype);
-  at::Tensor gradient = accumulated_.defined() ? accumulated_ : leaf_.grad();
-  accumulated_ = at::Tensor();
-  leaf_.mutable_grad() = at::Tensor();
-  return gradient;
+  return std::exchange(leaf_.mutable_grad(), at::Tensor());
 }
 
-void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
+// Autograd adds the next gradient to this one, in this one's dtype.
+void FsdpParam::KeepGradient() {
   RemoveGradientNotice();
-  at::Tensor gradient = leaf_.grad();
-  if (!gradient.defined() || !reduce_dtype.has_value() ||
-      (gradient.scalar_type() == *reduce_dtype && !accumulated_.defined())) {
-    return;  // autograd itself continues to add to it
-  }
-  if (accumulated_.defined()) {
-    accumulated_.add_(gradient);
-  } else {
-    accumulated_ = gradient.to(*reduce_dtype);
-  }
-  leaf_.mutable_grad() = at::Tensor();
+  at::Tensor& gradient = leaf_.mutable_grad();
+  const std::optional<c10::ScalarType> dtype = unreduced_dtype();
+  if (gradient.defined() && dtype.has_value()) gradient = gradient.to(*dtype);
 }
 
 bool FsdpParam::HasGradient() const {
-  return accumulated_.defined() ||
-         (leaf_.grad().defined() && !leaf_.grad().is_same(gradient_notice_));
+  return leaf_.grad().defined() && !leaf_.grad().is_same(gradient_notice_);
 }
 
 }  // namespace fsdp

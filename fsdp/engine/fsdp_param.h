@@ -127,6 +127,16 @@ class FsdpParam {
   c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
   // The gathered parameter's dtype if shards have `shard_dtype`.
   c10::ScalarType ChooseGatheredDtype(c10::ScalarType shard_dtype) const;
+  // The policy's, or the one that the program chose for this parameter.
+  std::optional<c10::ScalarType> param_dtype() const { return param_dtype_; }
+  // The dtype of the shard's gradient; absent: any.
+  std::optional<c10::ScalarType> grad_dtype() const {
+    return has_grad_dtype_ ? grad_dtype_ : std::optional(orig_dtype_);
+  }
+  // The dtype in which gradients accumulate without reduction; absent: any.
+  std::optional<c10::ScalarType> unreduced_dtype() const {
+    return reduce_dtype_.has_value() ? reduce_dtype_ : grad_dtype();
+  }
   // The dtype that activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
 
@@ -174,9 +184,10 @@ class FsdpParam {
 
   std::optional<AllGatherExtension>& extension() { return extension_; }
 
-  // The unsharded gradient plus the one that accumulated without reduction.
-  at::Tensor TakeGradient(std::optional<c10::ScalarType> reduce_dtype);
-  void KeepGradient(std::optional<c10::ScalarType> reduce_dtype);
+  // The unsharded gradient: this backward's, and those that were kept.
+  at::Tensor TakeGradient();
+  // Keeps it until a later backward's is reduced.
+  void KeepGradient();
   bool HasGradient() const;
 
   // Hot path: whether nothing changed since the engine last saw this parameter
@@ -227,8 +238,11 @@ class FsdpParam {
   DTensorSpec spec_;
   std::string name_;
   c10::ScalarType orig_dtype_;
-  std::optional<c10::ScalarType> param_dtype_;  // the policy's
+  std::optional<c10::ScalarType> param_dtype_, reduce_dtype_;
   std::optional<c10::ScalarType> input_dtype_;
+  // The leaf's grad_dtype, if the program has set one.
+  bool has_grad_dtype_ = false;
+  std::optional<c10::ScalarType> grad_dtype_;
   // The registry and the optimizer own the shard.
   std::optional<
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
@@ -245,7 +259,6 @@ class FsdpParam {
   at::Tensor padded_shard_;
   at::Tensor gradient_notice_;  // made once
   c10::intrusive_ptr<ManagedStorage> storage_;
-  at::Tensor accumulated_;
   std::optional<AllGatherExtension> extension_;
   std::shared_ptr<const ParallelParam> parallel_;
   Marks marks_;

@@ -42,8 +42,15 @@ bool FsdpParamGroup::ReshardsAfterForward() const {
 }
 
 void FsdpParamGroup::CheckGatherInStep(const std::string& reason) const {
-  CheckInStep(gather_.process_group(), data_.config.device.type(),
-              data_.Describe("all-gather"), reason);
+  std::string gather = data_.Describe("all-gather");
+  // Ranks that chose different dtypes would read one another's bytes wrongly.
+  for (const auto& param : data_.params) {
+    if (param->param_dtype() == data_.config.mp_policy.param_dtype) continue;
+    absl::StrAppend(&gather, " with '", param->name(), "' in ",
+                    c10::toString(param->gathered_dtype()));
+  }
+  CheckInStep(gather_.process_group(), data_.config.device.type(), gather,
+              reason);
 }
 
 void FsdpParamGroup::AllocateShards(c10::Device device,
@@ -345,7 +352,7 @@ void FsdpParamGroup::ResetAfterError() {
   const EngineScope scope;
   DropGather();
   reduction_.Abandon();
-  for (const auto& param : data_.params) param->TakeGradient(std::nullopt);
+  for (const auto& param : data_.params) param->TakeGradient();
   ClearMarks(/*used_too=*/true);
   Reshard(/*after_forward=*/false);
 }

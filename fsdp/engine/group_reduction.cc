@@ -23,30 +23,38 @@
 namespace fsdp {
 namespace {
 
-// The dtype in which gradients are reduced, the same for a whole group.
-// Gradients that accumulated without reduction have it already.
+// The dtype in which gradients are reduced, one for a whole group: the one that
+// the dtypes in which they accumulate promote to, because ranks agree on those.
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
-                               const std::vector<at::Tensor>& gradients,
-                               std::optional<c10::ScalarType> reduce_dtype) {
-  // A missing gradient counts as if it had its usual dtype.
-  c10::ScalarType first = params.front()->gathered_dtype();
+                               const std::vector<at::Tensor>& gradients) {
+  std::optional<c10::ScalarType> promoted;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    first = gradients[i].scalar_type();
-    break;
+    const at::Tensor& gradient = gradients[i];
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !gradient.defined() || gradient.layout() == at::kStrided,
+        "fsdp: the gradient of '", params[i]->name(), "' is ",
+        gradient.layout(), "; only dense gradients can be reduced");
+    std::optional<c10::ScalarType> dtype = params[i]->unreduced_dtype();
+    if (!dtype.has_value()) dtype = gradient.scalar_type();
+    promoted =
+        promoted.has_value() ? c10::promoteTypes(*promoted, *dtype) : dtype;
   }
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    TORCH_CHECK_NOT_IMPLEMENTED(gradients[i].layout() == at::kStrided,
-                                "fsdp: the gradient of '", params[i]->name(),
-                                "' is ", gradients[i].layout(),
-                                "; only dense gradients can be reduced");
-    TORCH_CHECK(reduce_dtype.has_value() || gradients[i].scalar_type() == first,
-                "fsdp: gradients of one group must have one dtype: '",
-                params.front()->name(), "' has ", first, ", '",
-                params[i]->name(), "' has ", gradients[i].scalar_type());
-  }
-  return reduce_dtype.value_or(first);
+  return *promoted;
+}
+
+// Ranks could not agree on the dtype of zeros.
+void CheckZerosHaveADtype(const FsdpParam& param) {
+  TORCH_CHECK_VALUE(
+      !param.leaf().requires_grad() || param.unreduced_dtype().has_value(),
+      "fsdp: gradients of '", param.name(),
+      "' may have any dtype (its grad_dtype is unset), so zeros in place of "
+      "missing ones (set_reduce_scatter_unused_params) have none; set "
+      "reduce_dtype in the MixedPrecisionPolicy");
+}
+
+at::Tensor Cast(const at::Tensor& tensor,
+                std::optional<c10::ScalarType> dtype) {
+  return dtype.has_value() ? tensor.to(*dtype) : tensor;
 }
 
 bool HasPremulSum(c10d::ProcessGroup& group, c10::Device device) {
@@ -75,22 +83,21 @@ bool GroupReduction::IsOwed() const {
 }
 
 std::optional<GroupReduction::Gradients> GroupReduction::Take(bool at_end) {
-  const std::optional<c10::ScalarType> reduce_dtype =
-      data_.config.mp_policy.reduce_dtype;
   const bool zeros = data_.settings.zero_missing_gradients;
   const bool reduces =
       data_.settings.requires_gradient_sync && (at_end || !zeros);
   Gradients taken;
   for (const auto& param : data_.params) {
     if (!reduces) {
-      param->KeepGradient(reduce_dtype);
+      param->KeepGradient();
       continue;
     }
+    if (zeros) CheckZerosHaveADtype(*param);
     if (!param->HasGradient() && !(zeros && param->leaf().requires_grad())) {
       continue;
     }
     taken.params.push_back(param.get());
-    taken.tensors.push_back(param->TakeGradient(reduce_dtype));
+    taken.tensors.push_back(param->TakeGradient());
   }
   if (!reduces) return std::nullopt;
   return taken;
@@ -160,8 +167,10 @@ void GroupReduction::Start(Gradients gradients) {
   c10d::ProcessGroup& group = *data_.config.shard_group;
   Pending reduction;
   reduction.begin_us = StepRecorder::NowMicros();
-  const c10::ScalarType dtype = ReductionDtype(
-      gradients.params, gradients.tensors, data_.config.mp_policy.reduce_dtype);
+  c10::ScalarType dtype = ReductionDtype(gradients.params, gradients.tensors);
+  if (partial_.has_value()) {
+    dtype = c10::promoteTypes(dtype, partial_->output.scalar_type());
+  }
   reduction.plan = PlanFor(dtype);
   const bool is_custom =
       static_cast<bool>(data_.settings.custom_reduce_scatter);
@@ -212,7 +221,7 @@ void GroupReduction::ReduceOnOneRank(Gradients gradients,
     if (data_.settings.divide_factor.has_value()) {
       Divide(gradient, *data_.settings.divide_factor);
     }
-    gradient = gradient.to(param.orig_dtype());
+    gradient = Cast(gradient, param.grad_dtype());
   }
   HandOut(gradients.params, gradients.tensors);
   reduced_ = data_.comm->RecordCurrent();
@@ -290,18 +299,30 @@ void GroupReduction::Complete(Pending& reduction) {
     data_.settings.all_reduce_hook(reduction.output);
   }
   Divide(reduction.output, reduction.plan.post_divide);
+  HandOut(reduction.params, CutOutput(reduction));
+  reduced_ = data_.comm->RecordCurrent();
+}
+
+// The shards' gradients, in their dtypes. Mostly all have one: one cast then
+// does for all.
+std::vector<at::Tensor> GroupReduction::CutOutput(const Pending& reduction) {
+  const std::optional<c10::ScalarType> first =
+      reduction.params.front()->grad_dtype();
+  const bool is_one = std::all_of(
+      reduction.params.begin(), reduction.params.end(),
+      [&](const FsdpParam* param) { return param->grad_dtype() == first; });
   const at::Tensor output =
-      reduction.output.to(reduction.params.front()->orig_dtype());
+      is_one ? Cast(reduction.output, first) : reduction.output;
   std::vector<at::Tensor> gradients;
   int64_t offset = 0;
   for (const FsdpParam* param : reduction.params) {
     const ShardGeometry& geometry = param->geometry();
-    gradients.push_back(geometry.WithoutPadding(
-        output.narrow(0, offset, geometry.padded_numel())));
+    const at::Tensor part = geometry.WithoutPadding(
+        output.narrow(0, offset, geometry.padded_numel()));
+    gradients.push_back(is_one ? part : Cast(part, param->grad_dtype()));
     offset += geometry.padded_numel();
   }
-  HandOut(reduction.params, gradients);
-  reduced_ = data_.comm->RecordCurrent();
+  return gradients;
 }
 
 // Makes `stream`, which works on the output next, wait for the current one.
@@ -417,7 +438,9 @@ void GroupReduction::SumShares(const std::vector<FsdpParam*>& params,
     int64_t offset = 0;
     for (const size_t i : members) {
       const int64_t numel = gradients[i].numel();
-      gradients[i] = sum.narrow(0, offset, numel).view(gradients[i].sizes());
+      gradients[i] = sum.narrow(0, offset, numel)
+                         .view(gradients[i].sizes())
+                         .to(gradients[i].scalar_type());
       offset += numel;
     }
   }

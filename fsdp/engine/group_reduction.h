@@ -75,6 +75,7 @@ class GroupReduction {
   void AddPartial(Pending& reduction);
   void FinishPartial();
   void AllReduceAcrossReplicas(Pending& reduction);
+  static std::vector<at::Tensor> CutOutput(const Pending& reduction);
   void FollowCurrent(c10::Stream stream, const Pending& reduction);
   void SumShares(const std::vector<FsdpParam*>& params,
                  std::vector<at::Tensor>& gradients) const;

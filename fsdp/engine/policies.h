@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "ATen/core/Tensor.h"
@@ -18,11 +19,14 @@
 namespace fsdp {
 
 // Low precision for each parameter group, not for each operator as in autocast.
-// Shards, and with them the optimizer, stay in the original dtype.
+// Shards, and with them the optimizer, stay in the original dtype. The rules
+// are PyTorch 2.15's.
 struct MixedPrecisionPolicy {
   // Parameters are gathered, and computed with, in this dtype.
   std::optional<c10::ScalarType> param_dtype = {};
-  // Gradients are reduced in this dtype; unset: in the gradient's own.
+  // Gradients are reduced in this dtype, and accumulate in it while they are
+  // not reduced. Unset: in the parameter's grad_dtype, which, if the program
+  // has not set it either, is the shard's dtype, whatever param_dtype is.
   std::optional<c10::ScalarType> reduce_dtype = {};
   // The module's floating outputs are cast to this. Outputs are seen only where
   // the module is called through fsdp::forward or fsdp::Wrapped; setting it on
@@ -31,9 +35,14 @@ struct MixedPrecisionPolicy {
   // With param_dtype: floating activations are cast to it as they meet the
   // parameters.
   bool cast_forward_inputs = true;
-
-  friend bool operator==(const MixedPrecisionPolicy&,
-                         const MixedPrecisionPolicy&) = default;
+  // The dtype of a single parameter in place of param_dtype: nothing or
+  // param_dtype for that, or the parameter's own dtype, to keep it, as for a
+  // norm or a router. fully_shard asks once for each parameter that it takes;
+  // `name` is below its module. Every rank must give the same answers. An
+  // activation is not cast as it meets a parameter that keeps its dtype.
+  std::function<std::optional<c10::ScalarType>(const std::string& name,
+                                               const at::Tensor& parameter)>
+      param_dtype_override_fn = {};
 };
 
 // Shards, their gradients and the optimizer's state are in CPU memory; each

@@ -143,6 +143,25 @@ ShardGeometry PlanShard(const ShardPlan::Param& param, const DeviceMesh& mesh,
   return geometry;
 }
 
+// The dtype in which the parameter is gathered; unset: its own.
+std::optional<c10::ScalarType> PlanParamDtype(
+    const ShardPlan::Param& param, const MixedPrecisionPolicy& policy) {
+  if (!policy.param_dtype_override_fn) return policy.param_dtype;
+  const std::optional<c10::ScalarType> chosen =
+      policy.param_dtype_override_fn(param.name, param.tensor);
+  if (!chosen.has_value()) return policy.param_dtype;
+  const c10::ScalarType own = param.tensor.scalar_type();
+  TORCH_CHECK_VALUE(chosen == policy.param_dtype || chosen == own,
+                    "fully_shard: param_dtype_override_fn gives ", *chosen,
+                    " for '", param.name, "'; it must give nothing",
+                    policy.param_dtype.has_value()
+                        ? absl::StrCat(", the policy's param_dtype, ",
+                                       c10::toString(*policy.param_dtype), ",")
+                        : std::string(),
+                    " or the parameter's own dtype, ", own);
+  return chosen;
+}
+
 // How tensor parallelism has cut the parameter, if it has.
 std::optional<DTensorSpec> TensorParallelSpec(
     const ShardPlan::Param& param, const DeviceMesh& mesh,
@@ -256,6 +275,7 @@ ShardPlan PlanShards(const std::vector<std::shared_ptr<Module>>& modules,
         param.tensor.is_meta() == plan.params.front().tensor.is_meta(),
         "fully_shard: '", param.name, "' and '", plan.params.front().name,
         "' are not both on the meta device");
+    param.param_dtype = PlanParamDtype(param, options.mp_policy);
     param.geometry = PlanShard(param, mesh, options);
     param.spec = PlanSpec(param, mesh, options);
     if (options.all_gather_extension_fn) {

@@ -27,7 +27,8 @@ struct ShardPlan {
     std::string name;  // below the call's module, for errors
     std::vector<FsdpParam::Slot> slots = {};
     ShardGeometry geometry = {};
-    std::optional<DTensorSpec> spec = {};  // set when planned
+    std::optional<DTensorSpec> spec = {};             // set when planned
+    std::optional<c10::ScalarType> param_dtype = {};  // see the policy
     std::optional<AllGatherExtension> extension = {};
     at::Tensor stored = {};  // is cut instead of `tensor`; undefined: not set
     // Holds the parameter now, for another parallelism; Release gives `tensor`.

@@ -133,6 +133,26 @@ TEST(MixedPrecision, RecomputationCastsAgain) {
   });
 }
 
+TEST(MixedPrecision, AListCastsAtEachCallOfEachModule) {
+  RunRanks(2, [] {
+    StartRank();
+    Wrapped<torch::nn::LinearImpl> a(4, 4);
+    Wrapped<torch::nn::LinearImpl> b(4, 4);
+    fully_shard({a, b}, {.mp_policy = {.param_dtype = kBFloat16,
+                                       .output_dtype = torch::kDouble}});
+    const Tensor h = a(torch::ones({2, 4}));
+    EXPECT_EQ(h.scalar_type(), torch::kDouble);
+    Tensor sum = torch::zeros({}, torch::kDouble);
+    for (int call = 0; call < 2; ++call) {
+      const Tensor y = b(h);
+      EXPECT_EQ(y.scalar_type(), torch::kDouble);
+      sum = sum + y.sum();
+    }
+    sum.backward();
+    EXPECT_EQ(b->parameters()[0].grad().scalar_type(), kFloat);
+  });
+}
+
 TEST(MixedPrecision, OutputDtypeNeedsABoundary) {
   RunRanks(2, [] {
     StartRank();

@@ -166,8 +166,12 @@ TEST(MixedPrecision, ComputesInTheDtypeOfTheParameters) {
       for (const bool reshard : {true, false}) {
         ExpectAsEmulated({.policy = {.param_dtype = dtype},
                           .compute = dtype,
-                          .reduce = dtype,
                           .reshard = reshard});
+        ExpectAsEmulated(
+            {.policy = {.param_dtype = dtype, .reduce_dtype = dtype},
+             .compute = dtype,
+             .reduce = dtype,
+             .reshard = reshard});
       }
     }
   });

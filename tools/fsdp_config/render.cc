@@ -113,12 +113,13 @@ std::string StageText(const TrainConfig& config,
 }
 
 std::string PrecisionText(const PrecisionConfig& precision) {
-  const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
-  const dcp::DType reduce = precision.reduce_dtype->value_or(compute);
-  return absl::StrCat("Precision: shards and optimizer in ",
-                      dcp::TorchName(*precision.dtype), ", computes in ",
-                      dcp::TorchName(compute), ", reduces gradients in ",
-                      dcp::TorchName(reduce), "\n");
+  return absl::StrCat(
+      "Precision: shards and optimizer in ", dcp::TorchName(*precision.dtype),
+      ", computes in ", dcp::TorchName(precision.computes_in()),
+      ", reduces gradients in ", dcp::TorchName(precision.reduces_in()),
+      precision.reduce_dtype->has_value()
+          ? "\n  (the config says so)\n"
+          : "\n  (no reduce_dtype: as the shards, the rule of PyTorch 2.15)\n");
 }
 
 std::string WrapText(const ShardingConfig& sharding) {
@@ -277,14 +278,15 @@ Json PlanJson(const dcp::ParallelPlan& plan) {
 // The config's part of RenderExplanation, apart from mesh and memory.
 void AddConfig(const TrainConfig& config, Json& json) {
   const PrecisionConfig& precision = config.precision;
-  const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
   const auto name = [](dcp::DType type) {
     return std::string(dcp::TorchName(type));
   };
   json["precision"] = {
       {"dtype", name(*precision.dtype)},
-      {"param_dtype", name(compute)},
-      {"reduce_dtype", name(precision.reduce_dtype->value_or(compute))}};
+      {"param_dtype", name(precision.computes_in())},
+      {"reduce_dtype", name(precision.reduces_in())},
+      {"reduce_dtype_rule",
+       precision.reduce_dtype->has_value() ? "config" : "shards"}};
   json["parallelize_plan"] = PlanJson(*config.mesh.parallelize_plan);
   const ShardingConfig& sharding = config.sharding;
   json["reshard_after_forward"] = ReshardJson(*sharding.reshard_after_forward);

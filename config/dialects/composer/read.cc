@@ -198,12 +198,14 @@ void ReadCast(Section& section, absl::string_view key,
 }
 
 // mixed_precision is a map of types, or one of three words.
-void ReadMixedPrecision(Section& block, const Precision& precision,
-                        PrecisionConfig& casts) {
+void ReadMixedPrecision(Section& block, bool is_fsdp2,
+                        const Precision& precision, PrecisionConfig& casts) {
   const Node* node = block.Find("mixed_precision");
   if (node != nullptr && node->kind == Kind::kMap) {
     Section section(*node, block.findings());
     ReadCast(section, "param_dtype", casts.param_dtype);
+    // FSDP1 reduces gradients as it gathers parameters.
+    if (!is_fsdp2) casts.reduce_dtype = casts.param_dtype;
     ReadCast(section, "reduce_dtype", casts.reduce_dtype);
     ReadRemoved("", section);
     section.Finish();
@@ -241,7 +243,7 @@ void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,
   ReadDeviceMesh(block, is_fsdp2, config.mesh);
   ReadReshard(block, config.sharding.reshard_after_forward);
   ReadStrategy(block, is_fsdp2, config);
-  ReadMixedPrecision(block, precision, config.precision);
+  ReadMixedPrecision(block, is_fsdp2, precision, config.precision);
   block.Read("cpu_offload", config.sharding.cpu_offload);
   ReadActivations(block, config.sharding);
   block.Refuse("ignored_modules", "",

@@ -163,7 +163,7 @@ class TorchTitanWriter : private ConfigWriter {
         param->has_value()
             ? WrittenType(**param, param, "precision.param_dtype")
             : dtype;
-    const DType reduce_type = precision.reduce_dtype->value_or(param_type);
+    const DType reduce_type = precision.reduces_in();
     if (reduce_type != DType::kFloat32) {
       Changed(precision.reduce_dtype, "precision.reduce_dtype",
               "is written as float32: TorchTitan has no other");

@@ -82,7 +82,7 @@ std::vector<Option> TrainingAndSharding(Config* c) {
       Dtype("param-dtype", &t.precision.param_dtype,
             "the type to compute with"),
       Dtype("reduce-dtype", &t.precision.reduce_dtype,
-            "the type to reduce gradients with"),
+            "the type to reduce gradients with; default: the shards'"),
       EveryBlock("checkpoint-activations", &t.sharding.activation_checkpointing,
                  "compute blocks again in backward; =2: every other"),
       Switch("offload-activations", &t.sharding.activation_cpu_offload,

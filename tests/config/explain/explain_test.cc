@@ -71,6 +71,17 @@ TEST(Explain, LowPrecisionHalvesGatheredMemoryOnly) {
   EXPECT_EQ(low.memory.unreduced, 64u * 2 + (64 + 52) * 4);
 }
 
+TEST(Explain, ReducesInTheDtypeOfTheShardsUnlessTheConfigSaysOtherwise) {
+  TrainConfig config;
+  config.precision.param_dtype = dcp::DType::kBFloat16;
+  EXPECT_EQ(config.precision.reduces_in(), dcp::DType::kFloat32);
+  const Explanation own = Explain(config, 4);
+  EXPECT_EQ(own.memory.unreduced, 64u * 2 + (64 + 52) * 4);
+  config.precision.reduce_dtype = dcp::DType::kBFloat16;
+  const Explanation low = Explain(config, 4);
+  EXPECT_EQ(low.memory.unreduced, 64u * 2 + (64 + 52) * 2);
+}
+
 TEST(Explain, KeepingParametersIsZero2AndGathersAll) {
   TrainConfig config;
   config.sharding.reshard_after_forward = ReshardSetting(false);

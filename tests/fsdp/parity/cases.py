@@ -15,13 +15,18 @@ DEFAULTS = {
     "plan": "",
     "reshard_after_forward": None,
     "param_dtype": "",
+    # Unset: what PyTorch does then, which changed in 2.15.
     "reduce_dtype": "",
+    # Parameters with this in their names keep their dtype.
+    "keep_dtype": "",
     "accumulate": 1,
     "no_sync": False,
     "postpone_all_reduce": False,
     "checkpoint_activations": False,
     "frozen_layer": -1,
     "force_sum": False,
+    # set_NAME of the root, and the value.
+    "switches": {},
     "clip": 0.0,
     "optimizer": "adam",
     "steps": 10,
@@ -208,6 +213,72 @@ CASES = {
     2: everywhere(2) + two_ranks() + tensor_parallel_on_two(),
     3: everywhere(3) + [config(3, "force_sum", force_sum=True)],
     4: everywhere(4) + four_ranks() + tensor_parallel_on_four(),
+}
+
+# Compared with PyTorch 2.15.
+OWN = {"param_dtype": "bfloat16"}
+FUSED = {"optimizer": "fused_adamw"}
+
+
+def newest_everywhere(world_size):
+    rows = {
+        "own": {**OWN, **FULL},
+        "own_fused": {**OWN, **FUSED, **FULL},
+        "own_no_sync": {"accumulate": 3, "no_sync": True, **OWN, **FULL},
+        "keep_norms": {"keep_dtype": "norm", **OWN, **FULL},
+        "keep_norms_fused": {"keep_dtype": "norm", **OWN, **FUSED, **FULL},
+        "mixed_fused": {**MIXED, **FUSED, **FULL},
+        "fused": {**FUSED, **FULL},
+    }
+    return [config(world_size, name, **row) for name, row in rows.items()]
+
+
+def newest_on_two():
+    low = {**OWN, "reduce_dtype": "bfloat16"}
+    rows = {
+        "low": low,
+        "low_no_sync": {"accumulate": 3, "no_sync": True, **low},
+        "llama_own": {"model": "llama", **OWN},
+        "tied_own": {"model": "llama_tied", **OWN},
+        "keep_all": {"keep_dtype": "t", "reshard_after_forward": False, **OWN},
+        "keep_norms_low": {"keep_dtype": "norm", **low},
+        "keep_norms_checkpoint": {
+            "keep_dtype": "norm",
+            "checkpoint_activations": True,
+            **OWN,
+        },
+        "keep_norms_frozen": {
+            "keep_dtype": "norm",
+            "frozen_layer": 1,
+            **OWN,
+        },
+        "keep_norms_clip": {"keep_dtype": "norm", "clip": 0.1, **OWN},
+        "own_float64": {**FLOAT64, **OWN},
+    }
+    return [config(2, name, **row) for name, row in rows.items()]
+
+
+def newest_on_four():
+    postponed = {"accumulate": 3, "postpone_all_reduce": True, **HSDP}
+    rows = {
+        "hsdp_own": {**OWN, **HSDP},
+        "hsdp_own_postpone_all_reduce": {**OWN, **postponed},
+        "hsdp_keep_norms": {"keep_dtype": "norm", **OWN, **postponed},
+        "keep_norms_two_ranks_after_forward": {
+            "keep_dtype": "norm",
+            "reshard_after_forward": 2,
+            "saved": {"all_gather": 1},
+            **OWN,
+        },
+    }
+    return [config(4, name, **row) for name, row in rows.items()]
+
+
+NEWEST = {
+    1: newest_everywhere(1),
+    2: newest_everywhere(2) + newest_on_two(),
+    3: newest_everywhere(3),
+    4: newest_everywhere(4) + newest_on_four(),
 }
 
 WHOLE = {"tp": 1, "plan": ""}

@@ -102,10 +102,9 @@ def train(suite, world_size, configs):
     return (ours, theirs) if trained else None
 
 
-def main():
-    suite = harness.Suite("parity_test")
+def compare_all(suite, all_cases):
     report = {}
-    for world_size, configs in cases.CASES.items():
+    for world_size, configs in all_cases.items():
         folders = train(suite, world_size, configs)
         for config in configs if folders else ():
             name = f"{config['name']} on {world_size}"
@@ -120,4 +119,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    compare_all(harness.Suite("parity_test"), cases.CASES)

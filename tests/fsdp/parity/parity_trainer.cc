@@ -117,6 +117,29 @@ void LoadWeights(const std::string& folder, torch::nn::Module& module) {
   }
 }
 
+MixedPrecisionPolicy MixedPrecision(const Json& config,
+                                    const torch::nn::Module& module) {
+  MixedPrecisionPolicy policy{.param_dtype = DtypeNamed(config["param_dtype"])};
+  if (config["reduce_dtype"] != "") {
+    policy.reduce_dtype = DtypeNamed(config["reduce_dtype"]);
+  }
+  const std::string word = config["keep_dtype"];
+  if (word.empty()) return policy;
+  std::set<const c10::TensorImpl*> kept;
+  for (const auto& item : module.named_parameters()) {
+    if (item.key().find(word) != std::string::npos) {
+      kept.insert(item.value().unsafeGetTensorImpl());
+    }
+  }
+  policy.param_dtype_override_fn =
+      [kept](const std::string&,
+             const at::Tensor& parameter) -> std::optional<at::ScalarType> {
+    if (kept.count(parameter.unsafeGetTensorImpl()) == 0) return std::nullopt;
+    return parameter.scalar_type();
+  };
+  return policy;
+}
+
 ReshardAfterForward ParseReshard(const Json& value) {
   if (value.is_null()) return {};
   if (value.is_boolean()) return value.get<bool>();
@@ -204,8 +227,7 @@ void Trainer::Shard() {
       .mesh = (*mesh_)[shard_axes_],
       .reshard_after_forward = ParseReshard(config_["reshard_after_forward"])};
   if (config_["param_dtype"] != "") {
-    options.mp_policy.param_dtype = DtypeNamed(config_["param_dtype"]);
-    options.mp_policy.reduce_dtype = DtypeNamed(config_["reduce_dtype"]);
+    options.mp_policy = MixedPrecision(config_, *model_.module);
   }
   for (const std::shared_ptr<torch::nn::Module>& layer : model_.layers) {
     fully_shard(layer, options);

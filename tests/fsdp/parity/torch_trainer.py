@@ -116,22 +116,34 @@ def cut(model, config, mesh):
     return mesh[mesh.mesh_dim_names[:-1]] if config["mesh"] else None
 
 
+def mixed_precision(model, config):
+    options = {
+        "param_dtype": DTYPES[config["param_dtype"]],
+        "reduce_dtype": DTYPES.get(config["reduce_dtype"]),
+    }
+    if word := config["keep_dtype"]:
+        kept = {id(p) for name, p in model.named_parameters() if word in name}
+        options["param_dtype_override_fn"] = lambda parameter: (
+            parameter.dtype if id(parameter) in kept else None
+        )
+    return MixedPrecisionPolicy(**options)
+
+
 def shard(model, config, mesh):
     options = {
         "mesh": mesh,
         "reshard_after_forward": config["reshard_after_forward"],
     }
     if config["param_dtype"]:
-        options["mp_policy"] = MixedPrecisionPolicy(
-            param_dtype=DTYPES[config["param_dtype"]],
-            reduce_dtype=DTYPES[config["reduce_dtype"]],
-        )
+        options["mp_policy"] = mixed_precision(model, config)
     for layer in model.layers:
         fully_shard(layer, **options)
     fully_shard(model, **options)
     for module in model.modules():
         if config["force_sum"] and isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
+    for name, value in config["switches"].items():
+        getattr(model, f"set_{name}")(value)
 
 
 def whole(tensor):

@@ -65,7 +65,8 @@ Recipe RandomRecipe(uint64_t seed) {
        is_replicated ? Postponed::kAllReduce : Postponed::kNothing});
   recipe.optimizer =
       choose.Of<Optimizer>({Optimizer::kAdamW, Optimizer::kFusedAdamW});
-  recipe.scales = recipe.options.mp_policy == kFloat16 && choose.OneIn(2);
+  recipe.scales =
+      recipe.options.mp_policy.param_dtype == at::kHalf && choose.OneIn(2);
   using Change = std::function<void(Net&)>;
   recipe.change = choose.Of<Change>(
       {{}, Checkpoint, FreezeTheStem, AddAdapters, AddStemTwin});

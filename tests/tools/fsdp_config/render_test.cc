@@ -3,7 +3,9 @@
 #include "tools/fsdp_config/render.h"
 
 #include <cstdint>
+#include <string>
 
+#include "dcp/tensor/dtype.h"
 #include "dcp/tensor/parallel_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -107,6 +109,26 @@ TEST(FsdpConfigRender, ExplainsAHybridMeshInWords) {
             HasSubstr("layers.0 to layers.1: 32 elements each"),
             HasSubstr("the rest: 32 elements"), HasSubstr("one layer of 2"),
             HasSubstr("all on the host"), HasSubstr("in run, every 10 steps")));
+}
+
+TEST(FsdpConfigRender, SaysWhichRuleReducesGradients) {
+  TrainConfig config;
+  config.precision.param_dtype = dcp::DType::kBFloat16;
+  const auto rule = [&config] {
+    const auto json = nlohmann::json::parse(ExplanationJson(
+        ConfigDialect::kTorchTitan, config, Explain(config, 4), {}));
+    return json["precision"]["reduce_dtype_rule"].get<std::string>();
+  };
+  EXPECT_THAT(RenderExplanation(config, Explain(config, 4)),
+              HasSubstr("computes in bfloat16, reduces gradients in float32\n"
+                        "  (no reduce_dtype: as the shards, the rule of "
+                        "PyTorch 2.15)\n"));
+  EXPECT_EQ(rule(), "shards");
+  config.precision.reduce_dtype = dcp::DType::kBFloat16;
+  EXPECT_THAT(RenderExplanation(config, Explain(config, 4)),
+              HasSubstr("computes in bfloat16, reduces gradients in bfloat16\n"
+                        "  (the config says so)\n"));
+  EXPECT_EQ(rule(), "config");
 }
 
 TEST(FsdpConfigRender, ExplainsEachParallelism) {
