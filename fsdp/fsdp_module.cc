@@ -3,10 +3,13 @@
 #include "fsdp/fsdp_module.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <utility>
 
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/engine/module_access.h"
+#include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
 namespace {
@@ -85,10 +88,14 @@ void FSDPModule::set_requires_all_reduce(bool value, bool recurse) {
   });
 }
 
-void FSDPModule::set_zero_missing_gradients(bool value, bool recurse) {
+void FSDPModule::set_reduce_scatter_unused_params(bool value, bool recurse) {
   ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
-    group.settings().zero_missing_gradients = value;
+    group.settings().reduce_scatter_unused_params = value;
   });
+}
+
+void FSDPModule::set_zero_missing_gradients(bool value, bool recurse) {
+  set_reduce_scatter_unused_params(value, recurse);
 }
 
 void FSDPModule::set_reshard_after_forward(bool value, bool recurse) {
@@ -101,6 +108,12 @@ void FSDPModule::set_reshard_after_forward(bool value, bool recurse) {
 void FSDPModule::set_reshard_after_backward(bool value, bool recurse) {
   ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
     group.settings().reshard_after_backward = value;
+  });
+}
+
+void FSDPModule::set_keep_unsharded_storage(bool keep, bool recurse) {
+  ForGroups(*state_, recurse, [keep](FsdpParamGroup& group) {
+    group.set_keep_unsharded_storage(keep);
   });
 }
 
@@ -162,6 +175,32 @@ void FSDPModule::set_reduce_scatter_divide_factor(double factor) {
 void FSDPModule::set_force_sum_reduction_for_comms(bool value) {
   ForGroups(*state_, false, [value](FsdpParamGroup& group) {
     group.settings().force_sum_reduction = value;
+  });
+}
+
+void FSDPModule::set_reduce_scatter_max_input_buffers(int num_buffers,
+                                                      bool recurse) {
+  TORCH_CHECK_VALUE(num_buffers >= 1, "fsdp: ", num_buffers,
+                    " input buffers for reduce-scatters of '", name(),
+                    "'; there must be at least 1");
+  ForGroups(*state_, recurse, [num_buffers](FsdpParamGroup& group) {
+    group.settings().reduce_scatter_max_input_buffers =
+        static_cast<size_t>(num_buffers);
+  });
+  state_->scheduler().ResolveInputBuffers();
+}
+
+void FSDPModule::set_separate_reduce_scatter_group(bool enable, bool recurse) {
+  std::map<std::vector<int64_t>, ProcessGroup> by_ranks;
+  ForGroups(*state_, recurse, [enable, &by_ranks](FsdpParamGroup& group) {
+    const ProcessGroup& shards = group.config().shard_group;
+    if (!enable || shards->getSize() == 1) {
+      group.set_reduce_scatter_group(nullptr);
+      return;
+    }
+    ProcessGroup& separate = by_ranks[get_process_group_ranks(shards)];
+    if (!separate) separate = second_group(shards);
+    group.set_reduce_scatter_group(separate);
   });
 }
 

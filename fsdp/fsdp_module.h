@@ -57,9 +57,16 @@ class FSDPModule {
   // use different parameters in one group (experts without tokens); without it,
   // that is an error. Such a group is reduced when each backward ends, whether
   // or not it was used. Set it on every rank.
+  void set_reduce_scatter_unused_params(bool value, bool recurse = true);
+  // As set_reduce_scatter_unused_params, under its older name.
   void set_zero_missing_gradients(bool value, bool recurse = true);
   void set_reshard_after_forward(bool value, bool recurse = true);
   void set_reshard_after_backward(bool value, bool recurse = true);
+  // true: the memory of gathered parameters is kept while they are sharded, so
+  // that it has the same address each time (for a captured CUDA graph). Raw
+  // pointers into parameters that are sharded are refused nevertheless. A
+  // change of the shards' device or dtype, and false, free it.
+  void set_keep_unsharded_storage(bool keep, bool recurse = true);
 
   // The modules that this one gathers, in this order, once this module's own
   // parameters have arrived, instead of the implicit ones.
@@ -85,6 +92,21 @@ class FSDPModule {
   void set_reduce_scatter_divide_factor(double factor);
   // Collectives only sum; division is done before and after.
   void set_force_sum_reduction_for_comms(bool value);
+  // How many reductions' inputs there may be at once, at least 1, the default:
+  // the next reduction's gradients are then copied in once the last reduction
+  // has read its input. More costs memory, and on a GPU helps where
+  // communication takes longer than the backward that hides it. The largest
+  // number among the groups below one root, or below roots with one context, is
+  // in effect.
+  void set_reduce_scatter_max_input_buffers(int num_buffers,
+                                            bool recurse = true);
+  void set_reduce_scatter_max_input_buffers(bool, bool = true) = delete;
+  // true: gradients are reduce-scattered in a process group of their own, one
+  // for each set of ranks. On a GPU a group's collectives run one after the
+  // other; then those of backward need not wait for reductions. Collective over
+  // the ranks that share a copy of the parameters.
+  void set_separate_reduce_scatter_group(bool enable = true,
+                                         bool recurse = true);
   // false: backward does not gather this group (embeddings do not need it).
   void set_unshard_in_backward(bool value);
   // Staging buffers come from the process group's own allocator. Refused after

@@ -16,7 +16,9 @@
 //     holds them until the next gather's copy-out is issued; `copy_in` then
 //     waits for the copy-out that read them. Backward releases them at once,
 //     which also costs one wait.
-//   - A reduce-scatter's input lives until the next reduce-scatter begins.
+//   - A reduce-scatter's input lives until the next reduce-scatter begins, or
+//     the n-th next one with set_reduce_scatter_max_input_buffers(n): only then
+//     the compute stream waits for the one that read it.
 //   - A tensor that is reduced on one stream and read on another, by an
 //     all-reduce or a hook, lives until the backward ends.
 //   - Shards are written on the compute stream. If shards were written since
@@ -27,6 +29,8 @@
 #ifndef FSDP_ENGINE_COMM_CONTEXT_H_
 #define FSDP_ENGINE_COMM_CONTEXT_H_
 
+#include <cstddef>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -74,12 +78,12 @@ class CommContext {
   void HoldGather(std::vector<at::Tensor> tensors, EventPtr read);
   void ReleaseGather();
 
-  // One group's reduction in flight; null when there is none. It removes itself
-  // when it ends.
-  GroupReduction* pending_reduction() const { return pending_reduction_; }
-  void set_pending_reduction(GroupReduction* reduction) {
-    pending_reduction_ = reduction;
-  }
+  // The groups of the reductions in flight, oldest first; a group may have
+  // several. See GroupReduction.
+  std::deque<GroupReduction*>& reductions() { return reductions_; }
+  // How many inputs of reductions there may be at once.
+  size_t max_input_buffers() const { return max_input_buffers_; }
+  void set_max_input_buffers(size_t most) { max_input_buffers_ = most; }
 
   StepRecorder& recorder() { return recorder_; }
 
@@ -89,7 +93,8 @@ class CommContext {
       all_reduce_;
   std::vector<at::Tensor> held_gather_;
   EventPtr held_gather_event_;
-  GroupReduction* pending_reduction_ = nullptr;
+  std::deque<GroupReduction*> reductions_;
+  size_t max_input_buffers_ = 1;
   StepRecorder recorder_;
 };
 

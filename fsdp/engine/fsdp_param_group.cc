@@ -26,7 +26,14 @@ FsdpParamGroup::FsdpParamGroup(GroupConfig config,
 void FsdpParamGroup::JoinScheduler(StepScheduler* scheduler,
                                    std::shared_ptr<CommContext> comm) {
   scheduler_ = scheduler;
+  // A context reports the memory of the groups that work in it.
+  if (comm != data_.comm) gather_.FreeKeptStorage();
   data_.comm = std::move(comm);
+}
+
+void FsdpParamGroup::set_keep_unsharded_storage(bool keep) {
+  data_.settings.keep_unsharded_storage = keep;
+  if (!keep) gather_.FreeKeptStorage();
 }
 
 bool FsdpParamGroup::IsAbove(const FsdpParamGroup& other) const {
@@ -137,6 +144,7 @@ void FsdpParamGroup::RefreshShards() {
         param.ChooseGatheredDtype(padded.scalar_type());
     if (param.leaf().device() != computes ||
         param.gathered_dtype() != gathered) {
+      gather_.FreeKeptStorage();
       param.ResetLeaf(computes, gathered);
     }
   }
@@ -146,6 +154,7 @@ void FsdpParamGroup::ToEmpty(c10::Device device) {
   const EngineScope scope;
   DropGather();
   Reshard(/*after_forward=*/false);
+  gather_.FreeKeptStorage();
   gathers_must_wait_ = true;
   // With CPU offload, to_empty("cpu") says where shards lie, not where to
   // compute.

@@ -95,9 +95,16 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   // Drops the smaller group: from now on Reshard frees to the whole mesh's
   // shards.
   void ForgetPostForwardGroup() { data_.config.post_forward_group.reset(); }
+  // From now on gradients are reduce-scattered in `group`, which has the ranks
+  // of the shard group; null: in that.
+  void set_reduce_scatter_group(ProcessGroup group) {
+    data_.config.reduce_scatter_group = std::move(group);
+  }
   // Frees the gathered parameters. With `after_forward`, keeps the smaller
   // group's shards if there is one.
   void Reshard(bool after_forward);
+  // See FSDPModule::set_keep_unsharded_storage.
+  void set_keep_unsharded_storage(bool keep);
   // Waits for a gather that will not be used, and drops it.
   void DropGather() { gather_.Drop(); }
 

@@ -5,6 +5,7 @@
 #ifndef FSDP_ENGINE_GROUP_DATA_H_
 #define FSDP_ENGINE_GROUP_DATA_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,9 +34,15 @@ struct GroupConfig {
   ProcessGroup shard_group;
   ProcessGroup replicate_group;     // null without HSDP
   ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
+  // The ranks of shard_group; null unless reductions have their own group.
+  ProcessGroup reduce_scatter_group = nullptr;
   // Whether a fully_shard call may take the parameters over: see ParallelParam.
   bool may_be_taken = false;
 
+  // Where gradients are reduce-scattered.
+  const ProcessGroup& reduction_group() const {
+    return reduce_scatter_group ? reduce_scatter_group : shard_group;
+  }
   // Where the shards are.
   c10::Device shard_device() const {
     return offload_policy.has_value() ? c10::Device(c10::kCPU) : device;
@@ -50,7 +57,11 @@ struct GroupSettings {
   bool reshard_after_backward = true;
   bool unshard_in_backward = true;
   bool force_sum_reduction = false;
-  bool zero_missing_gradients = false;
+  bool reduce_scatter_unused_params = false;
+  bool keep_unsharded_storage = false;
+  // How many reductions' inputs there may be at once; the most of all groups
+  // below one root counts.
+  size_t reduce_scatter_max_input_buffers = 1;
   bool allocate_from_process_group = false;
   std::optional<double> divide_factor;
   CustomAllGather custom_all_gather;

@@ -47,6 +47,7 @@ GroupGather::~GroupGather() {
     data_.comm->HoldGather(pending_->Buffers(), pending_->done);
   }
   if (sharding_ == Sharding::kUnsharded) FreeUnsharded();
+  FreeKeptStorage();
 }
 
 const ProcessGroup& GroupGather::process_group() const {
@@ -287,7 +288,7 @@ void GroupGather::AllocateUnsharded() {
   if (owns_unsharded_) FreeUnsharded();  // a gather has failed
   StepRecorder& recorder = data_.comm->recorder();
   for (const auto& param : data_.params) {
-    param->storage().Allocate();
+    if (!param->storage().Allocate()) continue;
     recorder.AddUnsharded(param->unsharded_bytes());
   }
   owns_unsharded_ = true;
@@ -296,10 +297,22 @@ void GroupGather::AllocateUnsharded() {
 void GroupGather::FreeUnsharded() {
   StepRecorder& recorder = data_.comm->recorder();
   for (const auto& param : data_.params) {
+    if (owns_unsharded_ && data_.settings.keep_unsharded_storage) {
+      param->storage().Hide();
+      continue;
+    }
     if (owns_unsharded_) recorder.RemoveUnsharded(param->unsharded_bytes());
     param->storage().Free();
   }
   owns_unsharded_ = false;
+}
+
+void GroupGather::FreeKeptStorage() {
+  for (const auto& param : data_.params) {
+    if (!param->storage().has_hidden()) continue;
+    data_.comm->recorder().RemoveUnsharded(param->unsharded_bytes());
+    param->storage().Free();
+  }
 }
 
 bool GroupGather::Reshard(bool after_forward) {

@@ -45,6 +45,8 @@ class GroupGather {
   bool Reshard(bool after_forward);
   // Waits for a gather that will not be used, and drops it.
   void Drop();
+  // Frees memory that sharded parameters have kept.
+  void FreeKeptStorage();
 
  private:
   struct Input {

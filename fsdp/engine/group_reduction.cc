@@ -27,7 +27,7 @@ namespace {
 // the dtypes in which they accumulate promote to, because ranks agree on those.
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
                                const std::vector<at::Tensor>& gradients) {
-  std::optional<c10::ScalarType> promoted;
+  std::optional<c10::ScalarType> all;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor& gradient = gradients[i];
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -36,20 +36,18 @@ c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
         gradient.layout(), "; only dense gradients can be reduced");
     std::optional<c10::ScalarType> dtype = params[i]->unreduced_dtype();
     if (!dtype.has_value()) dtype = gradient.scalar_type();
-    promoted =
-        promoted.has_value() ? c10::promoteTypes(*promoted, *dtype) : dtype;
+    all = c10::promoteTypes(all.value_or(*dtype), *dtype);
   }
-  return *promoted;
+  return *all;
 }
 
-// Ranks could not agree on the dtype of zeros.
 void CheckZerosHaveADtype(const FsdpParam& param) {
   TORCH_CHECK_VALUE(
       !param.leaf().requires_grad() || param.unreduced_dtype().has_value(),
       "fsdp: gradients of '", param.name(),
-      "' may have any dtype (its grad_dtype is unset), so zeros in place of "
-      "missing ones (set_reduce_scatter_unused_params) have none; set "
-      "reduce_dtype in the MixedPrecisionPolicy");
+      "' may have any dtype, so zeros in place of missing ones "
+      "(set_reduce_scatter_unused_params) have none; set reduce_dtype in the "
+      "MixedPrecisionPolicy");
 }
 
 at::Tensor Cast(const at::Tensor& tensor,
@@ -68,8 +66,7 @@ void Divide(at::Tensor& tensor, double by) {
 }  // namespace
 
 GroupReduction::~GroupReduction() {
-  CommContext& comm = *data_.comm;
-  if (comm.pending_reduction() == this) comm.set_pending_reduction(nullptr);
+  std::erase(data_.comm->reductions(), this);
 }
 
 bool GroupReduction::IsOwed() const {
@@ -78,12 +75,12 @@ bool GroupReduction::IsOwed() const {
                   [](const auto& param) { return param->HasGradient(); });
   if (has_gradients) return true;
   return data_.settings.requires_gradient_sync &&
-         (data_.settings.zero_missing_gradients ||
+         (data_.settings.reduce_scatter_unused_params ||
           (data_.settings.requires_all_reduce && partial_.has_value()));
 }
 
 std::optional<GroupReduction::Gradients> GroupReduction::Take(bool at_end) {
-  const bool zeros = data_.settings.zero_missing_gradients;
+  const bool zeros = data_.settings.reduce_scatter_unused_params;
   const bool reduces =
       data_.settings.requires_gradient_sync && (at_end || !zeros);
   Gradients taken;
@@ -104,9 +101,7 @@ std::optional<GroupReduction::Gradients> GroupReduction::Take(bool at_end) {
 }
 
 void GroupReduction::Reduce(Gradients gradients) {
-  if (GroupReduction* other = data_.comm->pending_reduction()) {
-    other->Finish();
-  }
+  FinishAllBut(data_.comm->max_input_buffers() - 1, *data_.comm);
   if (gradients.params.empty()) {
     FinishPartial();
   } else {
@@ -140,7 +135,7 @@ ReductionPlan GroupReduction::PlanFor(c10::ScalarType dtype) const {
        .factor = data_.settings.divide_factor,
        .force_sum = data_.settings.force_sum_reduction,
        .has_premul_sum =
-           HasPremulSum(*data_.config.shard_group, data_.config.device)});
+           HasPremulSum(*data_.config.reduction_group(), data_.config.device)});
 }
 
 // Fills the input: a row for each rank, with that rank's part of every
@@ -164,7 +159,7 @@ void GroupReduction::Fill(Pending& reduction,
 
 void GroupReduction::Start(Gradients gradients) {
   CommContext& comm = *data_.comm;
-  c10d::ProcessGroup& group = *data_.config.shard_group;
+  c10d::ProcessGroup& group = *data_.config.reduction_group();
   Pending reduction;
   reduction.begin_us = StepRecorder::NowMicros();
   c10::ScalarType dtype = ReductionDtype(gradients.params, gradients.tensors);
@@ -185,7 +180,7 @@ void GroupReduction::Start(Gradients gradients) {
     width += param->geometry().padded_numel();
   }
   reduction.params = std::move(gradients.params);
-  CheckInStep(data_.config.shard_group, data_.config.device.type(),
+  CheckInStep(data_.config.reduction_group(), data_.config.device.type(),
               DescribeWith("reduce-scatter", reduction.params), "backward");
   reduction.input =
       data_.EmptyBuffer(group.getSize() * width, dtype, group, is_custom);
@@ -204,8 +199,8 @@ void GroupReduction::Start(Gradients gradients) {
     Issue(reduction);
   }
   if (comm.has_streams()) Complete(reduction);
-  pending_ = std::move(reduction);
-  comm.set_pending_reduction(this);
+  pending_.push_back(std::move(reduction));
+  comm.reductions().push_back(this);
 }
 
 // With one rank, the whole gradient is the shard.
@@ -228,7 +223,7 @@ void GroupReduction::ReduceOnOneRank(Gradients gradients,
 }
 
 void GroupReduction::Issue(Pending& reduction) {
-  c10d::ProcessGroup& group = *data_.config.shard_group;
+  c10d::ProcessGroup& group = *data_.config.reduction_group();
   StepReport& report = data_.comm->recorder().report();
   ++report.num_reduce_scatters;
   report.reduced_bytes += reduction.input.nbytes();
@@ -245,13 +240,19 @@ void GroupReduction::Issue(Pending& reduction) {
       });
 }
 
-void GroupReduction::Finish() {
-  if (!pending_.has_value()) return;
+void GroupReduction::FinishAllBut(size_t num_kept, CommContext& comm) {
+  while (comm.reductions().size() > num_kept) {
+    GroupReduction* const oldest = comm.reductions().front();
+    comm.reductions().pop_front();
+    oldest->FinishOldest();
+  }
+}
+
+void GroupReduction::FinishOldest() {
   const EngineScope scope;
   CommContext& comm = *data_.comm;
-  Pending reduction = std::move(*pending_);
-  pending_.reset();
-  comm.set_pending_reduction(nullptr);
+  Pending reduction = std::move(pending_.front());
+  pending_.pop_front();
   if (comm.has_streams()) {
     // The input may be reused once the current stream has waited for the read.
     comm.WaitOnCurrent(reduction.done);
@@ -259,7 +260,7 @@ void GroupReduction::Finish() {
   }
   const int64_t begin_us = StepRecorder::NowMicros();
   if (reduction.work) {
-    WaitForWork(reduction.work, *data_.config.shard_group,
+    WaitForWork(reduction.work, *data_.config.reduction_group(),
                 [this] { return data_.Describe("reduce-scatter"); });
   }
   StepRecorder& recorder = comm.recorder();
@@ -342,6 +343,8 @@ void GroupReduction::AddPartial(Pending& reduction) {
     // With one rank, the sums are in the compute stream's memory.
     held_.push_back(partial.output);
   }
+  reduction.output = reduction.output.to(c10::promoteTypes(
+      reduction.output.scalar_type(), partial.output.scalar_type()));
   if (partial.params == reduction.params) {
     reduction.output.add_(partial.output);
     return;
@@ -483,16 +486,15 @@ void GroupReduction::FinishBackward() {
 }
 
 void GroupReduction::Abandon() {
-  if (!pending_.has_value()) return;
   // These gradients are not handed out, because the program may have zeroed the
   // gradients since.
-  Pending reduction = std::move(*pending_);
-  pending_.reset();
   CommContext& comm = *data_.comm;
-  comm.set_pending_reduction(nullptr);
-  WaitForWork(reduction.work, *data_.config.shard_group,
-              [this] { return data_.Describe("reduce-scatter"); });
-  comm.WaitOnCurrent(reduction.done);
+  std::erase(comm.reductions(), this);
+  for (Pending& reduction : std::exchange(pending_, {})) {
+    WaitForWork(reduction.work, *data_.config.reduction_group(),
+                [this] { return data_.Describe("reduce-scatter"); });
+    comm.WaitOnCurrent(reduction.done);
+  }
 }
 
 }  // namespace fsdp

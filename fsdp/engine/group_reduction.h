@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupReduction: turns the gradients of a group's whole parameters into this
 // rank's shard gradients: reduce-scatter, with HSDP also all-reduce, division,
-// and handing out. It holds the reduction in flight and sums that wait for a
+// and handing out. It holds its reductions in flight and sums that wait for a
 // later backward. FsdpParamGroup owns and calls it; see there for threads, and
 // [Note: streams] in comm_context.h.
 #ifndef FSDP_ENGINE_GROUP_REDUCTION_H_
 #define FSDP_ENGINE_GROUP_REDUCTION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,14 +40,15 @@ class GroupReduction {
   // gradients count as zero, only the end of backward reduces (`at_end`),
   // because only then every rank knows which are missing.
   std::optional<Gradients> Take(bool at_end);
-  // Finishes the reduction in flight, of any group, and starts reducing
-  // `gradients`.
+  // Starts reducing `gradients`; finishes older reductions first, of any group,
+  // so that no more are in flight than the context allows.
   void Reduce(Gradients gradients);
-  // Waits for the reduction in flight, if any, and hands out the gradients.
-  void Finish();
+  // Finishes the oldest reductions in `comm`, of any group, until `num_kept`
+  // are left: waits for each and hands out the gradients.
+  static void FinishAllBut(size_t num_kept, CommContext& comm);
   // Waits for a backward's last reduction; with CPU offload, the CPU waits too.
   void FinishBackward();
-  // Waits for the reduction in flight, if any, and drops the gradients.
+  // Waits for the group's reductions in flight and drops the gradients.
   void Abandon();
 
   // At the end of backward: whether gradients, those of earlier microbatches
@@ -67,6 +70,7 @@ class GroupReduction {
   std::string DescribeWith(const char* collective,
                            const std::vector<FsdpParam*>& params) const;
   ReductionPlan PlanFor(c10::ScalarType dtype) const;
+  void FinishOldest();
   void Start(Gradients gradients);
   void ReduceOnOneRank(Gradients gradients, c10::ScalarType dtype);
   void Fill(Pending& reduction, const std::vector<at::Tensor>& gradients) const;
@@ -83,7 +87,7 @@ class GroupReduction {
                std::vector<at::Tensor> gradients);
 
   GroupData& data_;
-  std::optional<Pending> pending_;
+  std::deque<Pending> pending_;  // oldest first
   // HSDP with a postponed all-reduce: the sum so far.
   std::optional<Pending> partial_;
   // Other streams may read these until the backward ends.

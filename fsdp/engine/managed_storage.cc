@@ -46,9 +46,12 @@ ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device,
   Free();
 }
 
-void ManagedStorage::Allocate() {
+bool ManagedStorage::Allocate() {
   RefusePointers(false);
-  set_data_ptr_noswap(allocator()->allocate(nbytes()));
+  const bool is_new = !has_hidden();
+  set_data_ptr_noswap(is_new ? allocator()->allocate(nbytes())
+                             : std::move(hidden_));
+  return is_new;
 }
 
 void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
@@ -63,6 +66,12 @@ void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
 void ManagedStorage::Free() {
   RefusePointers(true);
   set_data_ptr_noswap(at::DataPtr(nullptr, device()));
+  hidden_ = at::DataPtr();
+}
+
+void ManagedStorage::Hide() {
+  RefusePointers(true);
+  hidden_ = set_data_ptr(at::DataPtr(nullptr, device()));
 }
 
 ManagedStorage* FindManagedStorage(const at::Tensor& tensor) {

@@ -38,11 +38,15 @@ class ManagedStorage final : public c10::StorageImpl {
   FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
   void Orphan() { owner_.store(nullptr, std::memory_order_release); }
 
-  // Allocates new memory, without a change of autograd's version counters.
-  void Allocate();
+  // Allocates new memory, or takes back what Hide has kept, without a change of
+  // autograd's version counters. Returns whether it is new.
+  bool Allocate();
   // Uses memory that `keep_alive` owns, without a copy. The sizes are equal.
   void Borrow(const at::Tensor& keep_alive);
   void Free();
+  // Makes it empty, as Free does, but keeps the memory for the next Allocate.
+  void Hide();
+  bool has_hidden() const { return hidden_.get() != nullptr; }
 
  private:
   // true: while the storage holds no memory, a request for a raw pointer throws
@@ -52,6 +56,7 @@ class ManagedStorage final : public c10::StorageImpl {
   // Release and acquire: a thread that sees null sees the module's last writes.
   std::atomic<FsdpParam*> owner_;
   const Holds holds_;
+  at::DataPtr hidden_;
 };
 
 // Null when the storage of `tensor` is not managed.

@@ -39,7 +39,7 @@ struct MixedPrecisionPolicy {
   // param_dtype for that, or the parameter's own dtype, to keep it, as for a
   // norm or a router. fully_shard asks once for each parameter that it takes;
   // `name` is below its module. Every rank must give the same answers. An
-  // activation is not cast as it meets a parameter that keeps its dtype.
+  // activation is not cast as it meets a parameter that keeps the own one.
   std::function<std::optional<c10::ScalarType>(const std::string& name,
                                                const at::Tensor& parameter)>
       param_dtype_override_fn = {};

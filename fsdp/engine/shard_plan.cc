@@ -143,7 +143,7 @@ ShardGeometry PlanShard(const ShardPlan::Param& param, const DeviceMesh& mesh,
   return geometry;
 }
 
-// The dtype in which the parameter is gathered; unset: its own.
+// The dtype in which the parameter is gathered; unset: the one it has.
 std::optional<c10::ScalarType> PlanParamDtype(
     const ShardPlan::Param& param, const MixedPrecisionPolicy& policy) {
   if (!policy.param_dtype_override_fn) return policy.param_dtype;

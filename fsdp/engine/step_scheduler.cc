@@ -59,13 +59,28 @@ void StepScheduler::set_groups(std::vector<FsdpParamGroup*> groups) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   groups_ = std::move(groups);
   for (FsdpParamGroup* group : groups_) group->JoinScheduler(this, comm_);
+  ResolveInputBuffers();
   order_.clear();
   backward_cursor_ = 0;
   current_ = nullptr;
 }
 
+void StepScheduler::ResolveInputBuffers() {
+  comm_->set_max_input_buffers(MostInputBuffers());
+}
+
+size_t StepScheduler::MostInputBuffers() const {
+  size_t most = 1;
+  for (FsdpParamGroup* group : groups_) {
+    most = std::max(most, group->settings().reduce_scatter_max_input_buffers);
+  }
+  return most;
+}
+
 void StepScheduler::set_comm(std::shared_ptr<CommContext> comm) {
   comm_ = std::move(comm);
+  comm_->set_max_input_buffers(
+      std::max(comm_->max_input_buffers(), MostInputBuffers()));
   for (FsdpParamGroup* group : groups_) group->JoinScheduler(this, comm_);
 }
 
@@ -341,9 +356,7 @@ void StepScheduler::FinishBackward() {
     if (is_last_backward_) group->DropGather();
     group->ClearMarks(/*used_too=*/is_last_backward_);
   }
-  if (GroupReduction* reduction = comm_->pending_reduction()) {
-    reduction->Finish();
-  }
+  GroupReduction::FinishAllBut(0, *comm_);
   FinishOrderCheck();
   for (FsdpParamGroup* group : groups_) group->FinishBackward();
   comm_->ReleaseGather();

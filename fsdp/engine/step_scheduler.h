@@ -82,6 +82,8 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   const std::shared_ptr<CommContext>& shared_comm() const { return comm_; }
   // Makes the groups communicate in another context.
   void set_comm(std::shared_ptr<CommContext> comm);
+  // Tells the context how many inputs of reductions the groups allow at most.
+  void ResolveInputBuffers();
 
   void set_is_last_backward(bool value) { is_last_backward_ = value; }
   // The next forward's first gather waits for this, not for everything issued
@@ -91,6 +93,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
  private:
   class BackwardGuard;
 
+  size_t MostInputBuffers() const;
   void NoteAborted(uint64_t backward);
   void RecoverFromAbortedBackward();
   void BeginForwardIfNew(FsdpParamGroup& group);

@@ -125,7 +125,8 @@ std::string Advice(const std::string& mine, const std::string& other) {
           other.substr(0, other.find(kWithoutGradients));
   return differ_in_gradients
              ? ". Where ranks use different parameters of a group, such as "
-               "experts without tokens, call set_zero_missing_gradients(true) "
+               "experts without tokens, call "
+               "set_reduce_scatter_unused_params(true) "
                "on its FSDPModule"
              : ". Every rank must make the same calls in the same order";
 }

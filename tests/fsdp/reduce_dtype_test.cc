@@ -295,7 +295,7 @@ TEST(ReduceDtype, ZerosForMissingGradientsHaveIt) {
     Scales scales = std::make_shared<ScalesImpl>();
     FSDPModule module =
         fully_shard(scales, {.mp_policy = {.param_dtype = kBFloat16}});
-    module.set_zero_missing_gradients(true);
+    module.set_reduce_scatter_unused_params(true);
     std::vector<at::ScalarType> dtypes;
     WatchReductions(module, &dtypes);
     const Tensor& used = get_rank() == 0 ? scales->a : scales->b;
@@ -315,7 +315,7 @@ TEST(ReduceDtype, ZerosOfAnyDtypeAreRefused) {
       FSDPModule module = fully_shard(
           scales, {.mp_policy = {.reduce_dtype = decided ? OptionalDtype(kFloat)
                                                          : OptionalDtype()}});
-      module.set_zero_missing_gradients(true);
+      module.set_reduce_scatter_unused_params(true);
       CountingBackend& counts =
           Count(module.state()->group()->config().shard_group);
       if (decided) {

@@ -284,9 +284,9 @@ void ExpectMissingGradientsAreNamed() {
                       "gradients of 'b.weight' for backward"),
             HasSubstr("rank 1 is at the reduce-scatter of the root without "
                       "gradients of 'a.weight' for backward"),
-            HasSubstr("set_zero_missing_gradients(true)")));
+            HasSubstr("set_reduce_scatter_unused_params(true)")));
   // The advice in the message works.
-  root.set_zero_missing_gradients(true);
+  root.set_reduce_scatter_unused_params(true);
   train();
   EXPECT_TRUE(parameters(*pair)[1].grad()->full_tensor().equal(
       torch::full({4, 4}, 0.5)));

@@ -269,7 +269,7 @@ TEST(ModuleZoo, ExpertsThatARankDoesNotCall) {
       ExpertsPair pair;
       fully_shard(pair.model->head, options);
       FSDPModule root = fully_shard(pair.model, options);
-      root.set_zero_missing_gradients(true);
+      root.set_reduce_scatter_unused_params(true);
       torch::manual_seed(get_rank());
       for (int step = 0; step < 2; ++step) {
         pair.ClearGradients();

@@ -233,6 +233,14 @@ def newest_everywhere(world_size):
     return [config(world_size, name, **row) for name, row in rows.items()]
 
 
+SWITCHES = {
+    "reduce_scatter_unused_params": True,
+    "keep_unsharded_storage": True,
+    "reduce_scatter_max_input_buffers": 3,
+    "separate_reduce_scatter_group": True,
+}
+
+
 def newest_on_two():
     low = {**OWN, "reduce_dtype": "bfloat16"}
     rows = {
@@ -240,7 +248,11 @@ def newest_on_two():
         "low_no_sync": {"accumulate": 3, "no_sync": True, **low},
         "llama_own": {"model": "llama", **OWN},
         "tied_own": {"model": "llama_tied", **OWN},
-        "keep_all": {"keep_dtype": "t", "reshard_after_forward": False, **OWN},
+        "keep_norms_keep": {
+            "keep_dtype": "norm",
+            "reshard_after_forward": False,
+            **OWN,
+        },
         "keep_norms_low": {"keep_dtype": "norm", **low},
         "keep_norms_checkpoint": {
             "keep_dtype": "norm",
@@ -255,6 +267,8 @@ def newest_on_two():
         "keep_norms_clip": {"keep_dtype": "norm", "clip": 0.1, **OWN},
         "own_float64": {**FLOAT64, **OWN},
     }
+    for name, value in SWITCHES.items():
+        rows[name] = {"switches": {name: value}, **OWN}
     return [config(2, name, **row) for name, row in rows.items()]
 
 
@@ -264,6 +278,7 @@ def newest_on_four():
         "hsdp_own": {**OWN, **HSDP},
         "hsdp_own_postpone_all_reduce": {**OWN, **postponed},
         "hsdp_keep_norms": {"keep_dtype": "norm", **OWN, **postponed},
+        "switches": {"switches": SWITCHES, **OWN, **postponed},
         "keep_norms_two_ranks_after_forward": {
             "keep_dtype": "norm",
             "reshard_after_forward": 2,

@@ -140,6 +140,22 @@ MixedPrecisionPolicy MixedPrecision(const Json& config,
   return policy;
 }
 
+void SetSwitches(const Json& switches, FSDPModule& root) {
+  for (const auto& [name, value] : switches.items()) {
+    if (name == "reduce_scatter_unused_params") {
+      root.set_reduce_scatter_unused_params(value.get<bool>());
+    } else if (name == "keep_unsharded_storage") {
+      root.set_keep_unsharded_storage(value.get<bool>());
+    } else if (name == "reduce_scatter_max_input_buffers") {
+      root.set_reduce_scatter_max_input_buffers(value.get<int>());
+    } else {
+      TORCH_CHECK_VALUE(name == "separate_reduce_scatter_group",
+                        "no switch of a job: '", name, "'");
+      root.set_separate_reduce_scatter_group(value.get<bool>());
+    }
+  }
+}
+
 ReshardAfterForward ParseReshard(const Json& value) {
   if (value.is_null()) return {};
   if (value.is_boolean()) return value.get<bool>();
@@ -233,11 +249,14 @@ void Trainer::Shard() {
     fully_shard(layer, options);
   }
   sharded_ = fully_shard(model_.module, options);
+  SetSwitches(config_["switches"], *sharded_);
   for (FSDPModule module : fsdp_modules(*model_.module)) {
     if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
-    const ProcessGroup& smaller =
-        module.state()->group()->config().post_forward_group;
-    if (smaller) groups_.insert(smaller);
+    const GroupConfig& group = module.state()->group()->config();
+    for (const ProcessGroup& other :
+         {group.post_forward_group, group.reduce_scatter_group}) {
+      if (other) groups_.insert(other);
+    }
   }
 }
 

@@ -175,9 +175,91 @@ void AddReductionSettings(std::vector<Recipe>& all) {
                  .num_microbatches = 2,
                  .prepare =
                      [](Training& training) {
-                       training.root.set_zero_missing_gradients(true);
+                       training.root.set_reduce_scatter_unused_params(true);
                      },
                  .forward = SkipBlock});
+}
+
+void KeepStorage(Training& training) {
+  training.root.set_keep_unsharded_storage(true);
+}
+
+void AllowThreeInputs(Training& training) {
+  training.root.set_reduce_scatter_max_input_buffers(3);
+}
+
+void ReduceElsewhere(Training& training) {
+  training.root.set_separate_reduce_scatter_group(true);
+}
+
+void SetAllSwitches(Training& training) {
+  KeepStorage(training);
+  AllowThreeInputs(training);
+  ReduceElsewhere(training);
+}
+
+void AddSwitches(std::vector<Recipe>& all) {
+  const std::vector<std::pair<std::string, void (*)(Training&)>> switches = {
+      {"KeepsStorage", KeepStorage},
+      {"ThreeInputs", AllowThreeInputs},
+      {"ReducesElsewhere", ReduceElsewhere},
+      {"AllSwitches", SetAllSwitches}};
+  for (const auto& [name, prepare] : switches) {
+    all.push_back({.name = name, .prepare = prepare});
+    all.push_back({.name = name + "InBfloat16",
+                   .options = {.mp_policy = kBfloat16},
+                   .change = Checkpoint,
+                   .prepare = prepare});
+    all.push_back({.name = name + "Hsdp",
+                   .num_ranks = 4,
+                   .num_replicas = 2,
+                   .options = {.mp_policy = kBfloat16},
+                   .num_microbatches = 2,
+                   .postponed = Postponed::kAllReduce,
+                   .prepare = prepare});
+  }
+  all.push_back({.name = "AllSwitchesOffload",
+                 .options = {.offload_policy = CPUOffloadPolicy{}},
+                 .prepare = SetAllSwitches,
+                 .host_waits = kOffloadWaits});
+  all.push_back({.name = "AllSwitchesWithAFailingBackward",
+                 .prepare = SetAllSwitches,
+                 .before_step = FailInABackward,
+                 .has_even_memory = false});
+  all.push_back({.name = "AllSwitchesResharded",
+                 .num_ranks = 4,
+                 .options = {.reshard_after_forward = 2},
+                 .prepare = SetAllSwitches});
+}
+
+// Gradients are reduced, and accumulate, in the dtype of their parameters.
+void AddDtypes(std::vector<Recipe>& all) {
+  const MixedPrecisionPolicy own{.param_dtype = at::kBFloat16};
+  MixedPrecisionPolicy kept = own;
+  kept.param_dtype_override_fn =
+      [](const std::string& name,
+         const at::Tensor& parameter) -> std::optional<at::ScalarType> {
+    // A block's norm.
+    if (name.rfind("0.", 0) != 0) return std::nullopt;
+    return parameter.scalar_type();
+  };
+  for (const int ranks : {1, 2, 4}) {
+    const std::string on = "On" + std::to_string(ranks);
+    all.push_back({.name = "ReducesAsShards" + on,
+                   .num_ranks = ranks,
+                   .options = {.mp_policy = own},
+                   .num_microbatches = 2,
+                   .postponed = Postponed::kReduction});
+    all.push_back({.name = "KeepsTheDtypeOfNorms" + on,
+                   .num_ranks = ranks,
+                   .options = {.mp_policy = kept}});
+  }
+  all.push_back({.name = "KeepsTheDtypeOfNormsHsdp",
+                 .num_ranks = 4,
+                 .num_replicas = 2,
+                 .options = {.mp_policy = kept},
+                 .num_microbatches = 2,
+                 .postponed = Postponed::kAllReduce});
 }
 
 void AddModels(std::vector<Recipe>& all) {
@@ -248,6 +330,8 @@ std::vector<Recipe> Recipes() {
   AddHsdp(all);
   AddAccumulations(all);
   AddReductionSettings(all);
+  AddSwitches(all);
+  AddDtypes(all);
   AddModels(all);
   AddBetweenSteps(all);
   AddOptimizers(all);

@@ -183,8 +183,7 @@ MUTATIONS = (
     Mutation(
         "forgets the last reduction",
         SCHEDULER,
-        "  if (GroupReduction* reduction = comm_->pending_reduction()) {\n"
-        "    reduction->Finish();\n  }\n",
+        "  GroupReduction::FinishAllBut(0, *comm_);\n",
         "",
         "*/Float32On2",
     ),

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -236,19 +235,9 @@ TEST(Composer, MixedPrecisionBecomesAPolicy) {
     EXPECT_EQ(*precision.param_dtype, c.param) << c.mixed_precision;
     EXPECT_EQ(*precision.reduce_dtype, c.reduce) << c.mixed_precision;
   }
-}
-
-// FSDP1 reduces as it gathers where a map does not say; FSDP2 does not.
-TEST(Composer, AMapOfFsdp1ReducesInTheDtypeOfParameters) {
-  for (const auto& [map, reduce] :
-       {std::pair("{param_dtype: bf16}", DType::kBFloat16),
-        std::pair("{param_dtype: bf16, reduce_dtype: fp32}",
-                  DType::kFloat32)}) {
-    const PrecisionConfig precision =
-        ReadFsdp1(absl::StrCat("  mixed_precision: ", map)).config.precision;
-    EXPECT_EQ(*precision.param_dtype, DType::kBFloat16) << map;
-    EXPECT_EQ(*precision.reduce_dtype, reduce) << map;
-  }
+  // FSDP1 reduces as it gathers.
+  const Reading old = ReadFsdp1("  mixed_precision: {param_dtype: bf16}");
+  EXPECT_EQ(*old.config.precision.reduce_dtype, DType::kBFloat16);
 }
 
 TEST(Composer, ReadsAutocastAsNoCast) {
