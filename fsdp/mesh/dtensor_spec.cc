@@ -9,21 +9,9 @@
 
 #include "c10/util/Exception.h"
 #include "dcp/tensor/placement.h"
+#include "fsdp/mesh/rank_boxes.h"
 
 namespace fsdp {
-namespace {
-
-// This rank's boxes in a tensor with `shape`; `placements` has no Partial.
-std::vector<dcp::Box> RankBoxes(const std::vector<int64_t>& shape,
-                                const DeviceMesh& mesh,
-                                const dcp::Placements& placements,
-                                const std::vector<int64_t>& coordinate) {
-  auto boxes = dcp::LocalBoxes(shape, mesh.to_dcp(), placements, coordinate);
-  TORCH_CHECK_VALUE(boxes.ok(), boxes.status().ToString());
-  return *std::move(boxes);
-}
-
-}  // namespace
 
 std::vector<dcp::Box> DTensorSpec::local_boxes() const {
   const std::optional<std::vector<int64_t>> coordinate = mesh.get_coordinate();
