@@ -38,6 +38,8 @@
 #include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/optim/lbfgs.h"
+#include "fsdp/optim/muon.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "fsdp/optim/rebind_optimizer.h"
 #include "fsdp/optim/sharded_grad_scaler.h"
 #include "fsdp/parallel/activation.h"

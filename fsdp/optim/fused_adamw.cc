@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_set>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_add.h"
@@ -18,7 +17,7 @@
 #include "c10/util/Exception.h"
 #include "fsdp/engine/lazy/shard_use.h"
 #include "fsdp/engine/lazy_key.h"
-#include "fsdp/engine/managed_storage.h"
+#include "fsdp/optim/step_checks.h"
 #include "torch/serialize/archive.h"
 
 namespace fsdp {
@@ -48,21 +47,10 @@ void CheckOptions(const FusedAdamWOptions& options) {
                     options.weight_decay(), " is below 0");
 }
 
-const FusedAdamWOptions& GetOptions(
+// Null for a group that another optimizer steps.
+const FusedAdamWOptions* FindOptions(
     const torch::optim::OptimizerParamGroup& group) {
-  return static_cast<const FusedAdamWOptions&>(group.options());
-}
-
-// module->parameters() lists a tied parameter once for each name.
-std::vector<torch::optim::OptimizerParamGroup> EachOnce(
-    std::vector<torch::optim::OptimizerParamGroup> groups) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (torch::optim::OptimizerParamGroup& group : groups) {
-    std::erase_if(group.params(), [&](const at::Tensor& parameter) {
-      return !seen.insert(parameter.unsafeGetTensorImpl()).second;
-    });
-  }
-  return groups;
+  return dynamic_cast<const FusedAdamWOptions*>(&group.options());
 }
 
 void CheckParameter(const at::Tensor& parameter) {
@@ -74,19 +62,6 @@ void CheckParameter(const at::Tensor& parameter) {
                     "a parameter of shape ", parameter.sizes(), " has strides ",
                     parameter.strides(),
                     "; FusedAdamW takes parameters dense in memory");
-}
-
-void CheckGradient(const at::Tensor& parameter) {
-  const at::Tensor& grad = parameter.grad();
-  TORCH_CHECK_NOT_IMPLEMENTED(!grad.is_sparse(),
-                              "FusedAdamW: a gradient is sparse");
-  TORCH_CHECK_VALUE(grad.sizes() == parameter.sizes() &&
-                        grad.scalar_type() == parameter.scalar_type() &&
-                        grad.device() == parameter.device(),
-                    "FusedAdamW: a parameter ", parameter.sizes(), " ",
-                    parameter.scalar_type(), " on ", parameter.device(),
-                    " has a gradient ", grad.sizes(), " ", grad.scalar_type(),
-                    " on ", grad.device());
 }
 
 // The gradient in the parameter's memory layout.
@@ -112,7 +87,83 @@ void RunKernel(Batch& batch, const FusedAdamWOptions& options) {
   }
 }
 
+FusedAdamWParamState& GetState(OptimizerStates& states,
+                               const at::Tensor& parameter, bool amsgrad) {
+  auto& slot = states[parameter.unsafeGetTensorImpl()];
+  if (!slot) slot = std::make_unique<FusedAdamWParamState>();
+  auto& state = static_cast<FusedAdamWParamState&>(*slot);
+  if (!state.step().defined()) {
+    state.step(at::zeros(
+        {}, at::TensorOptions(at::kFloat).device(parameter.device())));
+    state.exp_avg(at::zeros_like(parameter, at::MemoryFormat::Preserve));
+    state.exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
+  }
+  // Also when amsgrad was turned on later.
+  if (amsgrad && !state.max_exp_avg_sq().defined()) {
+    state.max_exp_avg_sq(state.exp_avg_sq().clone());
+  }
+  return state;
+}
+
 }  // namespace
+
+void CheckFusedAdamWGroups(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  for (const auto& group : groups) {
+    const FusedAdamWOptions* options = FindOptions(group);
+    if (options == nullptr) continue;
+    CheckOptions(*options);
+    for (const at::Tensor& parameter : group.params()) {
+      CheckParameter(parameter);
+    }
+  }
+}
+
+void CheckFusedAdamWStep(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  for (const auto& group : groups) {
+    const FusedAdamWOptions* options = FindOptions(group);
+    if (options == nullptr) continue;
+    CheckOptions(*options);
+    for (const at::Tensor& parameter : group.params()) {
+      CheckReadyToStep(parameter, "FusedAdamW");
+    }
+  }
+}
+
+void StepFusedAdamW(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups,
+    OptimizerStates& states) {
+  for (const auto& group : groups) {
+    if (FindOptions(group) == nullptr) continue;
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.grad().defined()) NoteShardWrite(parameter);
+    }
+  }
+  // From here on every operator means the shards.
+  const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
+  for (const auto& group : groups) {
+    const FusedAdamWOptions* options = FindOptions(group);
+    if (options == nullptr) continue;
+    std::map<Kind, Batch> batches;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      FusedAdamWParamState& state =
+          GetState(states, parameter, options->amsgrad());
+      Batch& batch =
+          batches[{parameter.device().str(), parameter.scalar_type()}];
+      batch.params.push_back(parameter);
+      batch.grads.push_back(AlignedGradient(parameter));
+      batch.exp_avgs.push_back(state.exp_avg());
+      batch.exp_avg_sqs.push_back(state.exp_avg_sq());
+      if (options->amsgrad()) {
+        batch.max_exp_avg_sqs.push_back(state.max_exp_avg_sq());
+      }
+      batch.steps.push_back(state.step());
+    }
+    for (auto& [kind, batch] : batches) RunKernel(batch, *options);
+  }
+}
 
 void FusedAdamWOptions::serialize(
     torch::serialize::OutputArchive& archive) const {
@@ -153,39 +204,16 @@ void FusedAdamWParamState::serialize(torch::serialize::InputArchive& archive) {
 FusedAdamW::FusedAdamW(
     const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
     const FusedAdamWOptions& defaults)
-    : Optimizer(EachOnce(param_groups),
+    : Optimizer(EachParameterOnce(param_groups),
                 std::make_unique<FusedAdamWOptions>(defaults)) {
   CheckOptions(defaults);
-  for (const auto& group : param_groups_) {
-    CheckOptions(GetOptions(group));
-    for (const at::Tensor& parameter : group.params()) {
-      CheckParameter(parameter);
-    }
-  }
+  CheckFusedAdamWGroups(param_groups_);
 }
 
 FusedAdamW::FusedAdamW(std::vector<at::Tensor> params,
                        const FusedAdamWOptions& defaults)
     : FusedAdamW({torch::optim::OptimizerParamGroup(std::move(params))},
                  defaults) {}
-
-FusedAdamWParamState& FusedAdamW::GetState(const at::Tensor& parameter,
-                                           bool amsgrad) {
-  auto& slot = state_[parameter.unsafeGetTensorImpl()];
-  if (!slot) slot = std::make_unique<FusedAdamWParamState>();
-  auto& state = static_cast<FusedAdamWParamState&>(*slot);
-  if (!state.step().defined()) {
-    state.step(at::zeros(
-        {}, at::TensorOptions(at::kFloat).device(parameter.device())));
-    state.exp_avg(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-    state.exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-  }
-  // Also when amsgrad was turned on later.
-  if (amsgrad && !state.max_exp_avg_sq().defined()) {
-    state.max_exp_avg_sq(state.exp_avg_sq().clone());
-  }
-  return state;
-}
 
 at::Tensor FusedAdamW::step(LossClosure closure) {
   at::Tensor loss;
@@ -194,43 +222,8 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
-  for (const auto& group : param_groups_) {
-    CheckOptions(GetOptions(group));
-    for (const at::Tensor& parameter : group.params()) {
-      TORCH_CHECK_VALUE(
-          FindManagedStorage(parameter) == nullptr,
-          "FusedAdamW: a parameter of shape ", parameter.sizes(),
-          " is the member of a sharded layer, which holds no data to step. "
-          "Build the optimizer from module->parameters(), after fully_shard");
-      if (parameter.grad().defined()) CheckGradient(parameter);
-    }
-  }
-  for (const auto& group : param_groups_) {
-    for (const at::Tensor& parameter : group.params()) {
-      if (parameter.grad().defined()) NoteShardWrite(parameter);
-    }
-  }
-  // From here on every operator means the shards.
-  const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
-  for (const auto& group : param_groups_) {
-    const FusedAdamWOptions& options = GetOptions(group);
-    std::map<Kind, Batch> batches;
-    for (const at::Tensor& parameter : group.params()) {
-      if (!parameter.grad().defined()) continue;
-      FusedAdamWParamState& state = GetState(parameter, options.amsgrad());
-      Batch& batch =
-          batches[{parameter.device().str(), parameter.scalar_type()}];
-      batch.params.push_back(parameter);
-      batch.grads.push_back(AlignedGradient(parameter));
-      batch.exp_avgs.push_back(state.exp_avg());
-      batch.exp_avg_sqs.push_back(state.exp_avg_sq());
-      if (options.amsgrad()) {
-        batch.max_exp_avg_sqs.push_back(state.max_exp_avg_sq());
-      }
-      batch.steps.push_back(state.step());
-    }
-    for (auto& [kind, batch] : batches) RunKernel(batch, options);
-  }
+  CheckFusedAdamWStep(param_groups_);
+  StepFusedAdamW(param_groups_, state_);
   return loss;
 }
 

@@ -9,6 +9,7 @@
 #ifndef FSDP_OPTIM_FUSED_ADAMW_H_
 #define FSDP_OPTIM_FUSED_ADAMW_H_
 
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -74,14 +75,28 @@ class FusedAdamW : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  FusedAdamWParamState& GetState(const at::Tensor& parameter, bool amsgrad);
-
   template <typename Self, typename Archive>
   static void serialize(Self& self, Archive& archive) {
     torch::optim::serialize<FusedAdamWParamState, FusedAdamWOptions>(archive,
                                                                      self);
   }
 };
+
+// FusedAdamW's parts, for an optimizer that has other groups too: groups whose
+// options are not FusedAdamWOptions are left alone.
+using OptimizerStates =
+    ska::flat_hash_map<void*,
+                       std::unique_ptr<torch::optim::OptimizerParamState>>;
+// The constructor's checks.
+void CheckFusedAdamWGroups(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups);
+// The checks before a step.
+void CheckFusedAdamWStep(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups);
+// The step itself, without autograd.
+void StepFusedAdamW(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups,
+    OptimizerStates& states);
 
 }  // namespace fsdp
 

@@ -15,6 +15,8 @@
 #include "fsdp/checkpoint/state/step_number.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "torch/optim/adagrad.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/adamw.h"
@@ -25,8 +27,10 @@ namespace fsdp {
 namespace {
 
 using Betas = Hyperparameter::Betas;
+using Coefficients = Hyperparameter::Coefficients;
 using Fixed = Hyperparameter::Fixed;
 using Ignored = Hyperparameter::Ignored;
+using Word = Hyperparameter::Word;
 using torch::optim::Adagrad;
 using torch::optim::Adam;
 using torch::optim::AdamW;
@@ -55,6 +59,11 @@ struct OptionsField {
   }
   static bool& nesterov(OptimizerOptions& o) { return Cast(o).nesterov(); }
   static bool& centered(OptimizerOptions& o) { return Cast(o).centered(); }
+  static Coefficients& coefficients(OptimizerOptions& o) {
+    return Cast(o).ns_coefficients();
+  }
+  static int64_t& num_steps(OptimizerOptions& o) { return Cast(o).ns_steps(); }
+  static Word& lr_rule(OptimizerOptions& o) { return Cast(o).adjust_lr_fn(); }
 
   static bool is_amsgrad(OptimizerOptions& o) { return amsgrad(o); }
   static bool is_centered(OptimizerOptions& o) { return centered(o); }
@@ -209,6 +218,23 @@ OptimizerKind MakeAdagrad() {
   return kind;
 }
 
+OptimizerKind MakeMuon() {
+  using O = OptionsField<optim::MuonOptions>;
+  using S = StateField<optim::MuonParamState>;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"weight_decay", &O::decay},
+                          {"momentum", &O::momentum},
+                          {"nesterov", &O::nesterov},
+                          {"ns_coefficients", &O::coefficients},
+                          {"eps", &O::eps},
+                          {"ns_steps", &O::num_steps},
+                          {"adjust_lr_fn", &O::lr_rule}};
+  kind.tensors = {{"momentum_buffer", &S::momentum}};
+  kind.make_state = &S::Make;
+  return kind;
+}
+
 template <typename T>
 bool Is(const torch::optim::Optimizer& optimizer) {
   return dynamic_cast<const T*>(&optimizer) != nullptr;
@@ -234,13 +260,18 @@ const StateList* FindItems(const StateValue& value) {
   return value.get_if<StateList>();
 }
 
-std::optional<Betas> ParseBetas(const StateValue& value) {
+// As many numbers as there are.
+template <typename... Numbers>
+bool ParseNumbers(const StateValue& value, Numbers&... numbers) {
   const StateList* items = FindItems(value);
-  if (items == nullptr || items->size() != 2) return std::nullopt;
-  const std::optional<double> first = ParseNumber((*items)[0]);
-  const std::optional<double> second = ParseNumber((*items)[1]);
-  if (!first.has_value() || !second.has_value()) return std::nullopt;
-  return Betas(*first, *second);
+  if (items == nullptr || items->size() != sizeof...(numbers)) return false;
+  size_t next = 0;
+  const auto parse = [&](double& number) {
+    const std::optional<double> parsed = ParseNumber((*items)[next++]);
+    number = parsed.value_or(0);
+    return parsed.has_value();
+  };
+  return (parse(numbers) && ...);
 }
 
 // Sets a hyperparameter from a value; returns the problem, if any.
@@ -260,10 +291,33 @@ struct Setter {
     access(options) = *flag;
     return "";
   }
+  std::string operator()(int64_t& (*access)(OptimizerOptions&)) const {
+    const auto* number = value.get_if<int64_t>();
+    if (number == nullptr) return Wrong("an int");
+    access(options) = *number;
+    return "";
+  }
   std::string operator()(Betas& (*access)(OptimizerOptions&)) const {
-    const std::optional<Betas> betas = ParseBetas(value);
-    if (!betas.has_value()) return Wrong("a pair of numbers");
-    access(options) = *betas;
+    double first = 0, second = 0;
+    if (!ParseNumbers(value, first, second)) return Wrong("a pair of numbers");
+    access(options) = {first, second};
+    return "";
+  }
+  std::string operator()(Coefficients& (*access)(OptimizerOptions&)) const {
+    double a = 0, b = 0, c = 0;
+    if (!ParseNumbers(value, a, b, c)) return Wrong("three numbers");
+    access(options) = {a, b, c};
+    return "";
+  }
+  // The only option of this kind is Muon's.
+  std::string operator()(Word& (*access)(OptimizerOptions&)) const {
+    const auto* word = value.get_if<std::string>();
+    if (word == nullptr && !value.is_none()) return Wrong("a text");
+    if (word != nullptr && !optim::is_adjust_lr_fn(*word)) {
+      return absl::StrCat("is '", *word,
+                          "', which this optimizer does not support");
+    }
+    access(options) = word == nullptr ? Word() : Word(*word);
     return "";
   }
   std::string operator()(const Fixed& fixed) const {
@@ -290,9 +344,20 @@ struct Getter {
   StateValue operator()(bool& (*access)(OptimizerOptions&)) const {
     return StateValue(access(options));
   }
+  StateValue operator()(int64_t& (*access)(OptimizerOptions&)) const {
+    return StateValue(access(options));
+  }
   StateValue operator()(Betas& (*access)(OptimizerOptions&)) const {
     const auto [first, second] = access(options);
     return StateValue(StateTuple{{first, second}});
+  }
+  StateValue operator()(Coefficients& (*access)(OptimizerOptions&)) const {
+    const auto [a, b, c] = access(options);
+    return StateValue(StateTuple{{a, b, c}});
+  }
+  StateValue operator()(Word& (*access)(OptimizerOptions&)) const {
+    const Word& word = access(options);
+    return word.has_value() ? StateValue(*word) : StateValue();
   }
   StateValue operator()(const Fixed& fixed) const { return fixed.value; }
   StateValue operator()(const Ignored& ignored) const { return ignored.value; }
@@ -368,23 +433,38 @@ bool OptimizerKind::IsComplete(ParamState* state,
   });
 }
 
-absl::StatusOr<const OptimizerKind*> FindOptimizerKind(
+absl::StatusOr<std::vector<const OptimizerKind*>> FindOptimizerKinds(
     const torch::optim::Optimizer& optimizer) {
   static const auto* const kAdam = new OptimizerKind(MakeAdam());
   static const auto* const kAdamW = new OptimizerKind(MakeAdamW());
   static const auto* const kFusedAdamW = new OptimizerKind(MakeFusedAdamW());
+  static const auto* const kMuon = new OptimizerKind(MakeMuon());
   static const auto* const kSgd = new OptimizerKind(MakeSgd());
   static const auto* const kRmsprop = new OptimizerKind(MakeRmsprop());
   static const auto* const kAdagrad = new OptimizerKind(MakeAdagrad());
-  if (Is<Adam>(optimizer)) return kAdam;
-  if (Is<AdamW>(optimizer)) return kAdamW;
-  if (Is<FusedAdamW>(optimizer)) return kFusedAdamW;
-  if (Is<SGD>(optimizer)) return kSgd;
-  if (Is<RMSprop>(optimizer)) return kRmsprop;
-  if (Is<Adagrad>(optimizer)) return kAdagrad;
+  const auto for_all = [&](const OptimizerKind* kind) {
+    return std::vector(optimizer.param_groups().size(), kind);
+  };
+  if (Is<Adam>(optimizer)) return for_all(kAdam);
+  if (Is<AdamW>(optimizer)) return for_all(kAdamW);
+  if (Is<FusedAdamW>(optimizer)) return for_all(kFusedAdamW);
+  if (Is<optim::Muon>(optimizer)) return for_all(kMuon);
+  if (Is<SGD>(optimizer)) return for_all(kSgd);
+  if (Is<RMSprop>(optimizer)) return for_all(kRmsprop);
+  if (Is<Adagrad>(optimizer)) return for_all(kAdagrad);
+  if (Is<optim::MuonWithAdamW>(optimizer)) {
+    std::vector<const OptimizerKind*> kinds;
+    for (const auto& group : optimizer.param_groups()) {
+      const bool is_muon =
+          dynamic_cast<const optim::MuonOptions*>(&group.options()) != nullptr;
+      kinds.push_back(is_muon ? kMuon : kFusedAdamW);
+    }
+    return kinds;
+  }
   return absl::UnimplementedError(absl::StrCat(
       "the state of optimizer ", c10::demangle(typeid(optimizer).name()),
-      " is not known; SGD, Adam, AdamW, RMSprop, Adagrad and FusedAdamW are"));
+      " is not known; SGD, Adam, AdamW, RMSprop, Adagrad, FusedAdamW, Muon and "
+      "MuonWithAdamW are"));
 }
 
 }  // namespace fsdp

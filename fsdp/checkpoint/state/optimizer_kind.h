@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -26,6 +27,9 @@ using ParamState = torch::optim::OptimizerParamState;
 // A hyperparameter under its name in PyTorch.
 struct Hyperparameter {
   using Betas = std::tuple<double, double>;
+  using Coefficients = std::tuple<double, double, double>;
+  // One of several words; absent: None.
+  using Word = std::optional<std::string>;
   // The class does not have the option: it behaves as if it had this value.
   struct Fixed {
     StateValue value;
@@ -37,7 +41,9 @@ struct Hyperparameter {
 
   const char* key;
   std::variant<double& (*)(OptimizerOptions&), bool& (*)(OptimizerOptions&),
-               Betas& (*)(OptimizerOptions&), Fixed, Ignored>
+               int64_t& (*)(OptimizerOptions&), Betas& (*)(OptimizerOptions&),
+               Coefficients& (*)(OptimizerOptions&),
+               Word& (*)(OptimizerOptions&), Fixed, Ignored>
       access;
 };
 
@@ -82,8 +88,9 @@ struct OptimizerKind {
   bool IsComplete(ParamState* state, OptimizerOptions& options) const;
 };
 
-// Unimplemented for an optimizer of another class.
-absl::StatusOr<const OptimizerKind*> FindOptimizerKind(
+// By group: MuonWithAdamW has groups of two kinds. Unimplemented for an
+// optimizer of another class.
+absl::StatusOr<std::vector<const OptimizerKind*>> FindOptimizerKinds(
     const torch::optim::Optimizer& optimizer);
 
 }  // namespace fsdp

@@ -62,8 +62,11 @@ StateDict ParameterState(const OptimizerKind& kind, ParamState& state,
   return dict;
 }
 
-void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
-  for (const OptimizerParamGroup& group : optimizer.param_groups()) {
+void AddMissingState(const std::vector<const OptimizerKind*>& kinds,
+                     Optimizer& optimizer) {
+  for (size_t g = 0; g < kinds.size(); ++g) {
+    const OptimizerParamGroup& group = optimizer.param_groups()[g];
+    const OptimizerKind& kind = *kinds[g];
     if (!kind.HasState(GroupOptions(group))) continue;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.requires_grad()) continue;
@@ -80,12 +83,12 @@ void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
 
 absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
                                          Optimizer& optimizer) {
-  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind,
-                       FindOptimizerKind(optimizer));
+  DCP_ASSIGN_OR_RETURN(const std::vector<const OptimizerKind*> kinds,
+                       FindOptimizerKinds(optimizer));
   return CatchTorch([&] {
     const std::vector<std::vector<std::string>> names =
         optimizer_parameter_names(optimizer, module);
-    AddMissingState(*kind, optimizer);
+    AddMissingState(kinds, optimizer);
     StateDict state;
     StateList groups;
     for (size_t g = 0; g < names.size(); ++g) {
@@ -96,9 +99,10 @@ absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
         const at::Tensor& parameter = group.params()[p];
         const auto found = optimizer.state().find(StateKey(parameter));
         if (found == optimizer.state().end()) continue;
-        state[names[g][p]] = ParameterState(*kind, *found->second, parameter);
+        state[names[g][p]] =
+            ParameterState(*kinds[g], *found->second, parameter);
       }
-      StateDict dict = kind->GetHyperparameters(GroupOptions(group));
+      StateDict dict = kinds[g]->GetHyperparameters(GroupOptions(group));
       dict["params"] = std::move(params);
       groups.emplace_back(std::move(dict));
     }
@@ -123,16 +127,17 @@ class OptimizerPlanner {
     }
   }
 
-  absl::StatusOr<OptimizerPlan> Run(const OptimizerKind* kind,
+  absl::StatusOr<OptimizerPlan> Run(std::vector<const OptimizerKind*> kinds,
                                     const LoadedOptimizer& loaded) {
-    plan_.kind_ = kind;
+    plan_.kinds_ = std::move(kinds);
     for (size_t g = 0; g < loaded.groups.size(); ++g) {
       for (const std::string& name : loaded.groups[g].names) {
         group_of_.emplace(name, g);
       }
     }
-    for (const OptimizerParamGroup& group : optimizer_.param_groups()) {
-      DCP_RETURN_IF_ERROR(PlanGroup(group, loaded));
+    for (size_t g = 0; g < plan_.kinds_.size(); ++g) {
+      DCP_RETURN_IF_ERROR(
+          PlanGroup(optimizer_.param_groups()[g], *plan_.kinds_[g], loaded));
     }
     AddUnknownNames(loaded);
     return std::move(plan_);
@@ -150,16 +155,19 @@ class OptimizerPlanner {
   }
 
   absl::Status PlanGroup(const OptimizerParamGroup& group,
+                         const OptimizerKind& kind,
                          const LoadedOptimizer& loaded);
   std::set<size_t> FindLoadedGroups(const OptimizerParamGroup& group,
                                     const LoadedOptimizer& loaded);
   absl::StatusOr<StateDict> MergeHyperparameters(const std::set<size_t>& groups,
                                                  const LoadedOptimizer& loaded);
   absl::Status PlanParameter(const at::Tensor& parameter,
+                             const OptimizerKind& kind,
                              OptimizerOptions& options,
                              const LoadedOptimizer& loaded);
-  absl::Status PlanState(const at::Tensor& parameter, OptimizerOptions& options,
-                         const std::string& name, const StateDict& values);
+  absl::Status PlanState(const at::Tensor& parameter, const OptimizerKind& kind,
+                         OptimizerOptions& options, const std::string& name,
+                         const StateDict& values);
   void PlanStep(const std::string& name, const StateDict& values,
                 OptimizerPlan::NewState& target);
   void AddUnknownNames(const LoadedOptimizer& loaded);
@@ -231,47 +239,48 @@ absl::StatusOr<StateDict> OptimizerPlanner::MergeHyperparameters(
 }
 
 absl::Status OptimizerPlanner::PlanGroup(const OptimizerParamGroup& group,
+                                         const OptimizerKind& kind,
                                          const LoadedOptimizer& loaded) {
   DCP_ASSIGN_OR_RETURN(
       StateDict values,
       MergeHyperparameters(FindLoadedGroups(group, loaded), loaded));
   const std::unique_ptr<OptimizerOptions> options = group.options().clone();
   std::vector<std::string> problems;
-  plan_.kind_->SetHyperparameters(values, *options, problems);
+  kind.SetHyperparameters(values, *options, problems);
   for (const std::string& problem : problems) {
     mismatches_.wrong.push_back(absl::StrCat(
         "param_groups[", plan_.hyperparameters_.size(), "].", problem));
   }
   plan_.hyperparameters_.push_back(std::move(values));
   for (const at::Tensor& parameter : group.params()) {
-    if (!parameter.requires_grad() || !plan_.kind_->HasState(*options)) {
-      continue;
-    }
-    DCP_RETURN_IF_ERROR(PlanParameter(parameter, *options, loaded));
+    if (!parameter.requires_grad() || !kind.HasState(*options)) continue;
+    DCP_RETURN_IF_ERROR(PlanParameter(parameter, kind, *options, loaded));
   }
   return absl::OkStatus();
 }
 
 absl::Status OptimizerPlanner::PlanParameter(const at::Tensor& parameter,
+                                             const OptimizerKind& kind,
                                              OptimizerOptions& options,
                                              const LoadedOptimizer& loaded) {
   for (const std::string& name : FindNames(parameter)) {
     const auto found = loaded.state.find(name);
     if (found == loaded.state.end()) continue;
-    return PlanState(parameter, options, name, found->second);
+    return PlanState(parameter, kind, options, name, found->second);
   }
   Missing(absl::StrCat("state.", FindNames(parameter)[0]));
   return absl::OkStatus();
 }
 
 absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
+                                         const OptimizerKind& kind,
                                          OptimizerOptions& options,
                                          const std::string& name,
                                          const StateDict& values) {
-  const OptimizerKind& kind = *plan_.kind_;
   const auto old = optimizer_.state().find(StateKey(parameter));
   OptimizerPlan::NewState target;
   target.key = StateKey(parameter);
+  target.kind = &kind;
   target.state = kind.CompleteState(
       old == optimizer_.state().end() ? nullptr : old->second.get(), parameter,
       options);
@@ -307,7 +316,7 @@ absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
 void OptimizerPlanner::PlanStep(const std::string& name,
                                 const StateDict& values,
                                 OptimizerPlan::NewState& target) {
-  const OptimizerKind& kind = *plan_.kind_;
+  const OptimizerKind& kind = *target.kind;
   const StateValue* found = values.find("step");
   if (found == nullptr || found->is_none()) return Missing(name);
   StateValue src = *found;
@@ -346,12 +355,12 @@ absl::Status OptimizerPlan::Commit(Optimizer& optimizer) && {
     const at::NoGradGuard no_grad;
     for (size_t g = 0; g < hyperparameters_.size(); ++g) {
       std::vector<std::string> problems;
-      kind_->SetHyperparameters(
+      kinds_[g]->SetHyperparameters(
           hyperparameters_[g], optimizer.param_groups()[g].options(), problems);
     }
     for (NewState& target : states_) {
       if (target.step.defined()) {
-        kind_->step_number(*target.state) =
+        target.kind->step_number(*target.state) =
             std::llround(target.step.item<double>());
       }
       optimizer.state()[target.key] = std::move(target.state);
@@ -365,14 +374,14 @@ absl::StatusOr<OptimizerPlan> PlanOptimizer(const torch::nn::Module& module,
                                             const StateDictOptions& options,
                                             const CopyRules& rules,
                                             Mismatches& mismatches) {
-  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind,
-                       FindOptimizerKind(optimizer));
+  DCP_ASSIGN_OR_RETURN(std::vector<const OptimizerKind*> kinds,
+                       FindOptimizerKinds(optimizer));
   return CatchTorch([&]() -> absl::StatusOr<OptimizerPlan> {
     DCP_ASSIGN_OR_RETURN(const LoadedOptimizer loaded,
                          ParseOptimizerState(state, optimizer_parameter_names(
                                                         optimizer, module)));
     return OptimizerPlanner(module, optimizer, options, rules, mismatches)
-        .Run(kind, loaded);
+        .Run(std::move(kinds), loaded);
   });
 }
 

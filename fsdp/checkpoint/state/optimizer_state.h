@@ -39,12 +39,14 @@ class OptimizerPlan {
 
   struct NewState {
     void* key = nullptr;  // the parameter's key in the optimizer's state
+    const OptimizerKind* kind = nullptr;
     std::unique_ptr<ParamState> state;
     at::Tensor step;  // undefined unless the step count is set from it
   };
 
-  const OptimizerKind* kind_ = nullptr;
-  std::vector<StateDict> hyperparameters_;  // by optimizer group
+  // By optimizer group:
+  std::vector<const OptimizerKind*> kinds_;
+  std::vector<StateDict> hyperparameters_;
   std::vector<NewState> states_;
 };
 
