@@ -9,6 +9,8 @@
 
 #include "config/explain/learning_rate.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "fsdp/prepare/refusal.h"
 
 namespace fsdp {
@@ -42,6 +44,23 @@ bool SetAll(const LoopConfig& loop, torch::optim::Optimizer& optimizer) {
     SetGroup(loop, otherwise, static_cast<Options&>(group.options()));
   }
   return true;
+}
+
+// The numbers are AdamW's. Muon's groups take lr and weight_decay too, but only
+// with the rule that scales their updates as AdamW's.
+void SetMuonWithAdamW(const LoopConfig& loop, optim::MuonWithAdamW& optimizer) {
+  const FusedAdamWOptions adamw;
+  const auto muon = static_cast<optim::MuonOptions&>(optimizer.defaults());
+  for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    if (auto* options = dynamic_cast<FusedAdamWOptions*>(&group.options())) {
+      SetGroup(loop, adamw, *options);
+      continue;
+    }
+    auto& options = static_cast<optim::MuonOptions&>(group.options());
+    if (options.adjust_lr_fn() != "match_rms_adamw") continue;
+    Set(loop.lr, muon.lr(), options.lr());
+    Set(loop.weight_decay, muon.weight_decay(), options.weight_decay());
+  }
 }
 
 }  // namespace
@@ -103,6 +122,10 @@ absl::Status set_hyperparameters(const LoopConfig& loop,
     SetAll<FusedAdamWOptions>(loop, optimizer);
     return absl::OkStatus();
   }
+  if (auto* muon = dynamic_cast<optim::MuonWithAdamW*>(&optimizer)) {
+    SetMuonWithAdamW(loop, *muon);
+    return absl::OkStatus();
+  }
   for (const auto& [name, setting] :
        {std::pair("lr", &loop.lr),
         std::pair("weight_decay", &loop.weight_decay),
@@ -110,9 +133,10 @@ absl::Status set_hyperparameters(const LoopConfig& loop,
         std::pair("eps", &loop.eps)}) {
     if (!(*setting)->has_value()) continue;
     return Refusal(*setting, name, "is ", ***setting,
-                   " and for AdamW, but PrepareOptions::optimizer is neither a "
-                   "torch::optim::AdamW nor an fsdp::FusedAdamW; use one of "
-                   "them, or clear lr, weight_decay, beta1, beta2 and eps of "
+                   " and for AdamW, but PrepareOptions::optimizer is no "
+                   "torch::optim::AdamW, fsdp::FusedAdamW or "
+                   "fsdp::optim::MuonWithAdamW; use one of them, or clear lr, "
+                   "weight_decay, beta1, beta2 and eps of "
                    "TrainConfig::loop to train with numbers of your own");
   }
   return absl::OkStatus();

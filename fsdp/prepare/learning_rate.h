@@ -49,10 +49,12 @@ class LearningRate final : public torch::optim::LRScheduler, public Stateful {
 // Whether the curve depends on the run's step count.
 bool needs_num_steps(const LrSchedule& schedule);
 
-// Gives an AdamW (torch::optim::AdamW or FusedAdamW) the config's lr,
-// weight_decay, betas and eps. Only values equal to the optimizer's defaults
-// are replaced, so that groups with a different value, such as no weight decay
-// for norms, keep it. Values that the config does not set stay.
+// Gives an AdamW (torch::optim::AdamW or FusedAdamW, and those groups in
+// optim::MuonWithAdamW) the config's lr, weight_decay, betas and eps. Only
+// values equal to the optimizer's defaults are replaced, so that groups with a
+// different value, such as no weight decay for norms, keep it. Values that the
+// config does not set stay. Muon's groups take lr and weight_decay if their
+// adjust_lr_fn is match_rms_adamw; otherwise they keep their own.
 // InvalidArgument, with the first value that the config sets, for an optimizer
 // of another class, because the same numbers mean something else there.
 absl::Status set_hyperparameters(const LoopConfig& loop,

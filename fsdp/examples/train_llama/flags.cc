@@ -58,8 +58,8 @@ std::vector<Option> ModelAndData(Config* c) {
 std::vector<Option> TrainingAndSharding(Config* c) {
   fsdp::TrainConfig& t = c->train;
   return {
-      Choice("optimizer", &c->optimizer, {"adamw", "fused_adamw"},
-             "torch::optim::AdamW, or one call for all shards"),
+      Choice("optimizer", &c->optimizer, {"adamw", "fused_adamw", "muon"},
+             "AdamW of torch::optim or fused; or Muon for blocks' matrices"),
       Real("lr", &t.loop.lr, "learning rate"),
       Decay("lr-decay", &t.loop.lr_schedule,
             "after the warmup: constant, linear, cosine or sqrt"),

@@ -15,6 +15,7 @@
 #include "ATen/Context.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,6 +36,7 @@
 #include "fsdp/module/init.h"
 #include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "fsdp/parallel/activation.h"
 #include "fsdp/parallel/context/context_parallel.h"
 #include "fsdp/parallel/experts/expert_parallel.h"
@@ -122,6 +124,18 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
                                                        const Llama& model) {
   if (config.optimizer == "fused_adamw") {
     return std::make_unique<fsdp::FusedAdamW>(model->parameters());
+  }
+  if (config.optimizer == "muon") {
+    fsdp::optim::MuonWithAdamWOptions options;
+    // With this rule the learning rate and the weight decay are AdamW's.
+    options.muon.adjust_lr_fn("match_rms_adamw");
+    if (config.model.num_experts > 0) options.stacks = {"layers.*.experts.*"};
+    return std::make_unique<fsdp::optim::MuonWithAdamW>(
+        *model,
+        [](const std::string& name, const std::vector<int64_t>& shape) {
+          return absl::StartsWith(name, "layers.") && shape.size() >= 2;
+        },
+        options);
   }
   return std::make_unique<torch::optim::AdamW>(model->parameters());
 }

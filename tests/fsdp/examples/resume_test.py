@@ -138,6 +138,18 @@ class ResumeTest(unittest.TestCase):
             self.convert("inspect", "model.safetensors"),
         )
 
+    def test_muon_goes_on_on_other_meshes(self):
+        train = ("--data=text", "--optimizer=muon")
+        self.train(1, *train, "--steps=6", "--losses-out=uninterrupted")
+        kept = (*train, "--checkpoint-dir=run")
+        self.train(2, *kept, "--steps=3")
+        self.train(
+            4, *kept, "--replicate=2", "--steps=6", "--losses-out=resumed"
+        )
+        losses = self.losses("uninterrupted")
+        self.expect_close(self.losses("resumed"), losses)
+        self.assertLess(losses[-1], losses[0])
+
     def test_ends_with_a_message_when_a_rank_dies(self):
         forever = ("--data=text", "--steps=1000000", "--batch=3")
         with self.job(3, *forever) as job:

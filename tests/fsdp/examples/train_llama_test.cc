@@ -58,7 +58,7 @@ TEST(Config, RefusesUnknownKeysByName) {
   refuses({"--data=a", "--steps=none"}, "steps is 'none', not a whole number");
   refuses({"--data=a", "--steps=0"}, "from 1");
   refuses({"--data=a", "--lr=nan"}, "lr is 'nan'");
-  refuses({"--data=a", "--optimizer=sgd"}, "adamw or fused_adamw");
+  refuses({"--data=a", "--optimizer=sgd"}, "adamw or fused_adamw or muon");
   refuses({"--data=a", "--tied-embeddings=maybe"}, "true or false");
   refuses({"--data=a", "--steps"}, "--steps requires a value");
   refuses({"--data=a", "steps"}, "'steps' is not a flag");

@@ -13,9 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 
 namespace fsdp {
@@ -94,6 +97,22 @@ TEST(LearningRateScheduler, SetsAdamWsHyperparameters) {
   ExpectSetsWhatIsNoGroupsOwn<torch::optim::AdamW,
                               torch::optim::AdamWOptions>();
   ExpectSetsWhatIsNoGroupsOwn<FusedAdamW, FusedAdamWOptions>();
+}
+
+TEST(LearningRateScheduler, GivesMuonOnlyNumbersThatMeanTheSameThere) {
+  const torch::nn::Linear linear(3, 2);
+  for (const bool matches : {false, true}) {
+    optim::MuonOptions muon(0.125);
+    if (matches) muon.adjust_lr_fn("match_rms_adamw");
+    optim::MuonWithAdamW optimizer(*linear, {}, {.muon = muon});
+    EXPECT_OK(set_hyperparameters(SomeLoop(), optimizer));
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(),
+              matches ? 0.5 : 0.125);
+    const auto& adamw = static_cast<const FusedAdamWOptions&>(
+        optimizer.param_groups()[1].options());
+    EXPECT_EQ(adamw.lr(), 0.5);
+    EXPECT_EQ(adamw.eps(), 1e-6);
+  }
 }
 
 TEST(LearningRateScheduler, RefusesOtherOptimizersWithTheConfigsLine) {
