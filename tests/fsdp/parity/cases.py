@@ -29,6 +29,9 @@ DEFAULTS = {
     "switches": {},
     "clip": 0.0,
     "optimizer": "adam",
+    # Of Muon; "" is None.
+    "adjust_lr_fn": "",
+    "nesterov": True,
     "steps": 10,
     "row_length": ROW_LENGTH,
     # How many fewer collectives of each kind a step makes than PyTorch's.

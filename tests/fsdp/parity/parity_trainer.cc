@@ -33,6 +33,8 @@
 #include "fsdp/module/activation_checkpoint.h"
 #include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "nlohmann/json.hpp"
 #include "tests/fsdp/parity/checkpoints.h"
 #include "tests/fsdp/parity/gpt.h"
@@ -177,6 +179,7 @@ class Trainer {
   void MakeMesh();
   void RecomputeBlocks();
   void Shard();
+  std::unique_ptr<torch::optim::Optimizer> MakeMuon();
   std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
   // Runs all of a step's micro-batches; returns the mean loss on all ranks.
   double Backward(int64_t step);
@@ -260,7 +263,21 @@ void Trainer::Shard() {
   }
 }
 
+// Of Gpt: Muon for the matrices within layers.
+std::unique_ptr<torch::optim::Optimizer> Trainer::MakeMuon() {
+  const double lr = job_["lr"];
+  optim::MuonOptions muon(lr);
+  muon.nesterov(config_["nesterov"]);
+  const std::string rule = config_["adjust_lr_fn"];
+  if (!rule.empty()) muon.adjust_lr_fn(rule);
+  return std::make_unique<optim::MuonWithAdamW>(
+      *model_.module, std::vector<std::string>{"tok.*", "pos.*", "head.*"},
+      optim::MuonWithAdamWOptions{.muon = muon,
+                                  .adamw = FusedAdamWOptions(lr)});
+}
+
 std::unique_ptr<torch::optim::Optimizer> Trainer::MakeOptimizer() {
+  if (config_["optimizer"] == "muon") return MakeMuon();
   const std::vector<at::Tensor> shards = model_.module->parameters();
   const double lr = job_["lr"];
   if (config_["optimizer"] == "fused_adamw") {

@@ -105,6 +105,8 @@ def make_mesh(config):
     names = ("replicate", "shard")[2 - len(shape) :]
     if config["tp"] > 1:
         shape, names = (*shape, config["tp"]), (*names, "tp")
+    if not shape:
+        return None
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
@@ -183,7 +185,44 @@ def backward(model, config, batches):
     return total
 
 
+class Together:
+    """Several optimizers that step together."""
+
+    def __init__(self, *optimizers):
+        self.optimizers = optimizers
+
+    def __iter__(self):
+        return iter(self.optimizers)
+
+    def zero_grad(self):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+def make_muon(model, lr, **options):
+    """Muon for the matrices within layers, AdamW for everything else."""
+    parts = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        is_matrix = name.startswith("layers.") and parameter.ndim == 2
+        parts[is_matrix].append(parameter)
+    return Together(
+        torch.optim.Muon(parts[True], lr=lr, **options),
+        torch.optim.AdamW(parts[False], lr=lr, fused=True),
+    )
+
+
 def make_optimizer(job, config, model):
+    if config["optimizer"] == "muon":
+        return make_muon(
+            model,
+            job["lr"],
+            nesterov=config["nesterov"],
+            adjust_lr_fn=config["adjust_lr_fn"] or None,
+        )
     trained = [p for p in model.parameters() if p.requires_grad]
     if config["optimizer"] == "fused_adamw":
         return torch.optim.AdamW(trained, lr=job["lr"], fused=True)
