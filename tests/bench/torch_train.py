@@ -92,14 +92,24 @@ def make_model(spec):
     return model
 
 
+def make_optimizer(model, spec):
+    if spec["optimizer"] == "muon":
+        return torch_trainer.make_muon(
+            model, spec["lr"], adjust_lr_fn="match_rms_adamw"
+        )
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=spec["lr"],
+        fused=spec["optimizer"] == "fused_adamw",
+    )
+
+
 def train(spec):
     on_gpu = spec["device"] != "cpu"
     # As in train_bench.cc.
     before = 0 if on_gpu else measure.private_bytes()
     model = make_model(spec)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=spec["lr"], fused=spec["fused"]
-    )
+    optimizer = make_optimizer(model, spec)
     data = torch.from_numpy(numpy.fromfile(spec["data"], numpy.int64))
     data = data.view(-1, spec["batch"], spec["length"]).to(spec["device"])
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None

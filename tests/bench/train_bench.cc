@@ -25,6 +25,8 @@
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/optim/muon_options.h"
+#include "fsdp/optim/muon_with_adamw.h"
 #include "fsdp/report.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/process_memory.h"
@@ -91,7 +93,14 @@ llama::Llama MakeModel(const Json& spec, const DeviceMesh& mesh) {
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(
     const Json& spec, const llama::Llama& model) {
   const double lr = spec["lr"];
-  if (spec["fused"]) {
+  if (spec["optimizer"] == "muon") {
+    return std::make_unique<optim::MuonWithAdamW>(
+        *model, std::vector<std::string>{"embed_tokens.*", "lm_head.*"},
+        optim::MuonWithAdamWOptions{
+            .muon = optim::MuonOptions(lr).adjust_lr_fn("match_rms_adamw"),
+            .adamw = FusedAdamWOptions(lr)});
+  }
+  if (spec["optimizer"] == "fused_adamw") {
     return std::make_unique<FusedAdamW>(model->parameters(),
                                         FusedAdamWOptions(lr));
   }

@@ -69,9 +69,9 @@ def add_arguments(parser, steps):
     )
     parser.add_argument(
         "--optimizer",
-        choices=["adamw", "fused_adamw"],
+        choices=["adamw", "fused_adamw", "muon"],
         default="fused_adamw",
-        help="of both: plain, or fused (fused_adamw)",
+        help="of both: plain, fused (fused_adamw), or Muon for matrices",
     )
     parser.add_argument(
         "--json", action="store_true", help="print JSON instead of tables"
@@ -112,7 +112,7 @@ class Bench:
             "steps": WARMUP_STEPS + self.args.steps,
             "lr": 1e-3,
             "device": self.device,
-            "fused": self.args.optimizer == "fused_adamw",
+            "optimizer": self.args.optimizer,
             "init": str(folder / "init"),
             "data": str(folder / "tokens"),
         }
