@@ -115,19 +115,22 @@ TEST(FsdpConfigRender, SaysWhichRuleReducesGradients) {
   TrainConfig config;
   config.precision.param_dtype = dcp::DType::kBFloat16;
   const auto rule = [&config] {
-    const auto json = nlohmann::json::parse(ExplanationJson(
-        ConfigDialect::kTorchTitan, config, Explain(config, 4), {}));
+    const auto json = nlohmann::json::parse(
+        ExplanationJson(ConfigDialect::kTorchTitan, config,
+                        Explain(config, 4, /*with_model=*/false), {}));
     return json["precision"]["reduce_dtype_rule"].get<std::string>();
   };
-  EXPECT_THAT(RenderExplanation(config, Explain(config, 4)),
-              HasSubstr("computes in bfloat16, reduces gradients in float32\n"
-                        "  (no reduce_dtype: as the shards, the rule of "
-                        "PyTorch 2.15)\n"));
+  EXPECT_THAT(
+      RenderExplanation(config, Explain(config, 4, /*with_model=*/false)),
+      HasSubstr("computes in bfloat16, reduces gradients in float32\n"
+                "  (no reduce_dtype: as the shards, the rule of "
+                "PyTorch 2.15)\n"));
   EXPECT_EQ(rule(), "shards");
   config.precision.reduce_dtype = dcp::DType::kBFloat16;
-  EXPECT_THAT(RenderExplanation(config, Explain(config, 4)),
-              HasSubstr("computes in bfloat16, reduces gradients in bfloat16\n"
-                        "  (the config says so)\n"));
+  EXPECT_THAT(
+      RenderExplanation(config, Explain(config, 4, /*with_model=*/false)),
+      HasSubstr("computes in bfloat16, reduces gradients in bfloat16\n"
+                "  (the config says so)\n"));
   EXPECT_EQ(rule(), "config");
 }
 
