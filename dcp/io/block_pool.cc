@@ -33,7 +33,7 @@ BlockPool::BlockPool(uint64_t num_blocks, uint64_t block_bytes,
   DCP_CHECK(block_bytes > 0 && block_bytes % kBlockBytes == 0,
             "block_bytes=", block_bytes);
   memory_ =
-      static_cast<uint8_t*>(resource_->allocate(*bytes, kDirectAlignment));
+      static_cast<uint8_t*>(resource_->allocate(*bytes, kMaxDirectAlignment));
   free_.reserve(num_blocks);
   // The block that came back last goes out first, while it is in the cache; at
   // the start the lowest one goes out first.
@@ -45,7 +45,8 @@ BlockPool::BlockPool(uint64_t num_blocks, uint64_t block_bytes,
 BlockPool::~BlockPool() {
   DCP_CHECK(free_.size() == num_blocks_, "free=", free_.size(), " of ",
             num_blocks_);
-  resource_->deallocate(memory_, num_blocks_ * block_bytes_, kDirectAlignment);
+  resource_->deallocate(memory_, num_blocks_ * block_bytes_,
+                        kMaxDirectAlignment);
 }
 
 Block BlockPool::TryAcquire() {

@@ -19,7 +19,7 @@ namespace dcp {
 class BlockPool;
 
 // Move-only; the destructor gives the memory back to the pool. Aligned to
-// kDirectAlignment. Must not outlive the pool.
+// kMaxDirectAlignment. Must not outlive the pool.
 class Block {
  public:
   Block() = default;

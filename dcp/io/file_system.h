@@ -25,12 +25,15 @@ namespace dcp {
 
 enum class DirectMode : uint8_t { kAuto, kOn, kOff };
 
-// An open file. Requests on a direct file require offset, length and memory to
-// be aligned to kDirectAlignment.
+// An open file.
 struct File {
   FileHandle handle = -1;
-  bool direct = false;
+  // Of a request's offset, length and memory: a power of two, at most
+  // kMaxDirectAlignment. 1 for a file that is not direct.
+  uint64_t alignment = 1;
   uint64_t size = 0;  // when the file was opened
+
+  bool direct() const { return alignment > 1; }
 };
 
 enum class FileKind : uint8_t { kFile, kDirectory, kSymlink, kOther };
@@ -147,8 +150,8 @@ class FileSystem {
   // Opens a file that several processes write at once, each in separate ranges;
   // creates it if it does not exist, and makes it `size` bytes long, which it
   // stays. Reserves the bytes, and chooses direct transfers, as Create does.
-  // Blocks at the ends of ranges are shared between processes, so they are for
-  // Write. Unimplemented if files cannot be shared.
+  // Blocks of the file's alignment at the ends of ranges are shared between
+  // processes, so they are for Write. Unimplemented if files cannot be shared.
   virtual absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
                                           DirectMode direct);
   virtual absl::Status Close(File file) = 0;

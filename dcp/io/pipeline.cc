@@ -44,7 +44,8 @@
 namespace dcp {
 namespace {
 
-static_assert(kMaxReadBytes + 2 * (kDirectAlignment - 1) + kReadMarginBytes <=
+static_assert(kMaxReadBytes + 2 * (kMaxDirectAlignment - 1) +
+                  kReadMarginBytes <=
               kBlockBytes);
 static_assert(MaxReadBytes(kBlockBytes) == kMaxReadBytes);
 
@@ -66,9 +67,9 @@ struct Operation {
   File file;
   Block block;              // filled by a read
   uint8_t* data = nullptr;  // the file's byte `begin`
-  uint64_t begin = 0;       // aligned if the file is direct
+  uint64_t begin = 0;       // has the file's alignment
   uint64_t needed = 0;      // bytes from `begin` on that must be moved
-  uint64_t asked = 0;       // `needed`, rounded up if the file is direct
+  uint64_t asked = 0;       // `needed`, rounded up to the alignment
   uint64_t done = 0;
   uint32_t num_tries = 0;  // since the last progress
 };
@@ -345,12 +346,9 @@ void Transfer::StartRead(BatchState& state, Block block) {
   }
   const uint64_t end =
       std::min(read.offset + read.length + kReadMarginBytes, read.file.size);
-  operation.begin =
-      read.file.direct ? AlignDown(read.offset, kDirectAlignment) : read.offset;
+  operation.begin = AlignDown(read.offset, read.file.alignment);
   operation.needed = end - operation.begin;
-  operation.asked = read.file.direct
-                        ? AlignUp(operation.needed, kDirectAlignment)
-                        : operation.needed;
+  operation.asked = AlignUp(operation.needed, read.file.alignment);
   operation.data = block.data();
   operation.block = std::move(block);
   Submit(operation);
@@ -370,15 +368,11 @@ void Transfer::StartWrite(BatchState& state) {
   operation.file = write.file;
   operation.begin = write.offset;
   operation.data = state.batch.blocks[write.block].data() + write.position;
+  DCP_CHECK((write.offset | write.position) % write.file.alignment == 0,
+            "offset=", write.offset, " position=", write.position);
   operation.needed = write.length;
-  operation.asked = write.length;
-  if (write.file.direct) {
-    DCP_CHECK((write.offset | write.position) % kDirectAlignment == 0,
-              "offset=", write.offset, " position=", write.position);
-    operation.asked = AlignUp(write.length, kDirectAlignment);
-    std::memset(operation.data + write.length, 0,
-                operation.asked - write.length);
-  }
+  operation.asked = AlignUp(write.length, write.file.alignment);
+  std::memset(operation.data + write.length, 0, operation.asked - write.length);
   Submit(operation);
 }
 
@@ -414,8 +408,7 @@ void Transfer::Handle(Operation& operation) {
     return Complete(operation);
   }
   // A direct file is read or written again from the last aligned byte on.
-  const uint64_t done =
-      operation.file.direct ? AlignDown(moved, kDirectAlignment) : moved;
+  const uint64_t done = AlignDown(moved, operation.file.alignment);
   if (done == operation.done) return Retry(operation, result);
   operation.done = done;
   operation.num_tries = 0;

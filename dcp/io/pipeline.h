@@ -30,7 +30,7 @@ namespace dcp {
 
 // The longest PlannedRead: a block minus the possible alignment at both ends.
 inline constexpr uint64_t MaxReadBytes(uint64_t block_bytes) {
-  return block_bytes - 3 * kDirectAlignment;
+  return block_bytes - 3 * kMaxDirectAlignment;
 }
 // The same for the smallest blocks that a pool may have.
 inline constexpr uint64_t kMaxReadBytes = MaxReadBytes(kBlockBytes);
@@ -42,9 +42,9 @@ struct PlannedRead {
 };
 
 // Writes `length` bytes from the batch's block `block`, starting at `position`,
-// to `offset` in the file. On a direct file, position and offset are aligned; a
-// file's last, partial piece is padded with zeros up to the alignment (truncate
-// the file afterwards).
+// to `offset` in the file. Position and offset have the file's alignment; a
+// direct file's last, partial piece is padded with zeros up to it (truncate the
+// file afterwards).
 struct PlannedWrite {
   File file;
   uint64_t offset = 0;

@@ -13,8 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/page_bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/io/blocking_queue.h"
+#include "dcp/io/direct_alignment.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/posix_error.h"
 #include "dcp/io/posix_fd.h"
@@ -65,10 +67,9 @@ bool IsCached(int fd, const struct stat& info) {
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
   if (mapping == MAP_FAILED) return false;
-  const uint64_t page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   uint64_t num_cached = 0;
   for (uint64_t i = 0; i < kNumSamples; ++i) {
-    const uint64_t offset = AlignDown(size / kNumSamples * i, page_bytes);
+    const uint64_t offset = AlignDown(size / kNumSamples * i, PageBytes());
     unsigned char resident = 0;
     if (mincore(static_cast<uint8_t*>(mapping) + offset, 1, &resident) == 0) {
       num_cached += resident & 1;
@@ -78,22 +79,23 @@ bool IsCached(int fd, const struct stat& info) {
   return num_cached > kNumSamples / 2;
 }
 
-// Chooses direct or buffered I/O for an open file and returns true for direct.
-absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
-  if (wanted && SetDirect(fd, true)) return true;
+// Chooses direct or buffered I/O for an open file and returns the alignment of
+// requests.
+absl::StatusOr<uint64_t> ChooseAlignment(int fd, bool wanted, DirectMode mode) {
+  if (wanted && SetDirect(fd, true)) return DirectAlignment(fd);
   if (wanted && mode == DirectMode::kOn) {
     return PosixError(errno, "open for direct I/O");
   }
   if (!SetDirect(fd, false)) return PosixError(errno, "open");
-  return false;
+  return 1;
 }
 
 // The same for a file of `size` bytes that is to be written.
-absl::StatusOr<bool> ChooseDirectForSize(int fd, uint64_t size,
-                                         DirectMode mode) {
+absl::StatusOr<uint64_t> ChooseAlignmentForSize(int fd, uint64_t size,
+                                                DirectMode mode) {
   const bool wanted = mode == DirectMode::kOn || (mode == DirectMode::kAuto &&
                                                   size >= kMinDirectFileBytes);
-  return ChooseDirect(fd, wanted, mode);
+  return ChooseAlignment(fd, wanted, mode);
 }
 
 // A file system's size, in bytes. One without a limit reports no blocks at all.
@@ -133,10 +135,10 @@ absl::Status Reserve(int fd, uint64_t size) {
 class BufferedScope {
  public:
   explicit BufferedScope(const File& file) : file_(file) {
-    if (file_.direct) SetDirect(file_.handle, false);
+    if (file_.direct()) SetDirect(file_.handle, false);
   }
   ~BufferedScope() {
-    if (file_.direct) SetDirect(file_.handle, true);
+    if (file_.direct()) SetDirect(file_.handle, true);
   }
   BufferedScope(const BufferedScope&) = delete;
   BufferedScope& operator=(const BufferedScope&) = delete;
@@ -165,13 +167,14 @@ class PosixFileSystem final : public FileSystem {
     }));
     if (fd.get() < 0) return PosixError(errno, absl::StrCat("create ", path));
     absl::Status reserved = Reserve(fd.get(), size);
-    absl::StatusOr<bool> is_direct =
-        reserved.ok() ? ChooseDirectForSize(fd.get(), size, direct) : reserved;
-    if (!is_direct.ok()) {
+    absl::StatusOr<uint64_t> alignment =
+        reserved.ok() ? ChooseAlignmentForSize(fd.get(), size, direct)
+                      : reserved;
+    if (!alignment.ok()) {
       unlink(name.c_str());
-      return Annotate(is_direct.status(), "create ", path);
+      return Annotate(alignment.status(), "create ", path);
     }
-    return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
+    return File{.handle = fd.Release(), .alignment = *alignment, .size = size};
   }
 
   // A file that could not be reserved stays: others may be writing it.
@@ -192,12 +195,16 @@ class PosixFileSystem final : public FileSystem {
         return PosixError(errno, absl::StrCat("resize ", path));
       }
     }
-    const absl::StatusOr<bool> is_direct =
-        ChooseDirectForSize(fd.get(), size, direct);
-    if (!is_direct.ok()) {
-      return Annotate(is_direct.status(), "open ", path);
+    const absl::StatusOr<uint64_t> alignment =
+        ChooseAlignmentForSize(fd.get(), size, direct);
+    if (!alignment.ok()) {
+      return Annotate(alignment.status(), "open ", path);
     }
-    return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
+    File file{.handle = fd.Release(), .alignment = *alignment, .size = size};
+    // No page is written directly by one process and through the cache by
+    // another: the kernel may then write back what the page held before.
+    if (file.direct()) file.alignment = std::max(file.alignment, PageBytes());
+    return file;
   }
 
   absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {
@@ -379,9 +386,11 @@ absl::StatusOr<File> PosixFileSystem::OpenRegular(const std::string& path,
   const bool wanted = mode == DirectMode::kOn || (mode == DirectMode::kAuto &&
                                                   size >= kMinDirectFileBytes &&
                                                   !IsCached(fd.get(), info));
-  DCP_ASSIGN_OR_RETURN(const bool direct, ChooseDirect(fd.get(), wanted, mode));
-  if (!direct) posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
-  return File{.handle = fd.Release(), .direct = direct, .size = size};
+  DCP_ASSIGN_OR_RETURN(const uint64_t alignment,
+                       ChooseAlignment(fd.get(), wanted, mode));
+  const File file{.handle = fd.Release(), .alignment = alignment, .size = size};
+  if (!file.direct()) posix_fadvise(file.handle, 0, 0, POSIX_FADV_SEQUENTIAL);
+  return file;
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> PosixFileSystem::List(

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "dcp/base/limits.h"
+#include "dcp/base/page_bytes.h"
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 #include "fsdp/checkpoint/state/torch_status.h"
@@ -21,16 +22,16 @@ namespace fsdp {
 namespace {
 
 constexpr int kLowestPriority = 19;
-constexpr size_t kPageBytes = 4096;  // no page is smaller
 // Touched between two checks of the stop token.
 constexpr size_t kStepBytes = size_t{4} << 20;
 
-// Has the kernel provide every page.
+// Has the kernel provide every page. `memory` begins at one, as pools do.
 void Touch(std::span<uint8_t> memory, const std::stop_token& stop) {
+  const size_t page_bytes = dcp::PageBytes();
   for (size_t begin = 0; begin < memory.size() && !stop.stop_requested();
        begin += kStepBytes) {
     const size_t end = std::min(begin + kStepBytes, memory.size());
-    for (size_t at = begin; at < end; at += kPageBytes) {
+    for (size_t at = begin; at < end; at += page_bytes) {
       *const_cast<volatile uint8_t*>(&memory[at]) = 0;
     }
   }

@@ -4,13 +4,13 @@
 
 #include <dirent.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <fstream>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "dcp/base/page_bytes.h"
 
 namespace dcp::server {
 namespace {
@@ -28,8 +28,7 @@ double ResidentBytes() {
   uint64_t size = 0;
   uint64_t resident = 0;
   file >> size >> resident;
-  return static_cast<double>(resident) *
-         static_cast<double>(sysconf(_SC_PAGESIZE));
+  return static_cast<double>(resident) * static_cast<double>(PageBytes());
 }
 
 double OpenFiles() {

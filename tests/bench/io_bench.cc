@@ -170,7 +170,7 @@ absl::Status RunAll() {
       JoinPath(absl::GetFlag(FLAGS_directory), "io_bench.dst");
   const uint64_t size =
       AlignDown(static_cast<uint64_t>(absl::GetFlag(FLAGS_gigabytes) * 1e9),
-                kDirectAlignment);
+                kMaxDirectAlignment);
   absl::Status status = MakeSource(*fs, src, size);
   for (uint32_t i = 0; i < absl::GetFlag(FLAGS_repeat) && status.ok(); ++i) {
     status = RunOnce(*fs, src, dst, size);

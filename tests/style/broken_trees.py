@@ -36,6 +36,8 @@ BROKEN = (
                 "std::random_device d;",
                 "absl::BitGen random;",
                 "absl::InsecureBitGen random;",
+                "sysconf(_SC_PAGE" + "SIZE);",
+                "getpagesize();",
             )
         )
     ]

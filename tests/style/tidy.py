@@ -71,6 +71,11 @@ BANNED = (
         "randomness is UniqueBits, which ends no process in a sandbox",
     ),
     (
+        (),
+        r"\b_SC_PAGE_?SIZE\b|\bgetpagesize\b",
+        "pages have PageBytes, which is one number for the whole system",
+    ),
+    (
         ("tests",),
         r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
         "a test that does not run is not one",
@@ -95,6 +100,7 @@ ALLOWED = {
     # Shows that an exception passes from one thread to another.
     ("tests/third_party/glibc/later_functions.cc", "exceptions"),
     ("dcp/base/thread.cc", "threads"),
+    ("dcp/base/page_bytes.h", "pages"),
     # Times that people, journals and other machines read.
     ("dcp/io/posix_lock.cc", "SteadyNow"),
     ("server/jobs/job_finisher.cc", "SteadyNow"),

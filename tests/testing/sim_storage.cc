@@ -27,10 +27,10 @@ absl::Status Failed(int error, absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": crashed"));
 }
 
-bool IsAligned(const IoRequest& request) {
+bool IsAligned(const IoRequest& request, uint64_t alignment) {
   const uint64_t mixed = request.offset | request.length |
                          reinterpret_cast<uint64_t>(request.data);
-  return mixed % kDirectAlignment == 0;
+  return mixed % alignment == 0;
 }
 
 }  // namespace
@@ -119,8 +119,9 @@ File SimStorage::Open(SimDisk::NodePtr node, bool writable, DirectMode direct) {
   const bool is_direct =
       direct == DirectMode::kOn ||
       (direct == DirectMode::kAuto && size >= kMinDirectFileBytes);
-  open_files_[next_handle_] = {std::move(node), is_direct, writable};
-  return {.handle = next_handle_++, .direct = is_direct, .size = size};
+  const uint64_t alignment = is_direct ? options_.alignment : 1;
+  open_files_[next_handle_] = {std::move(node), alignment, writable};
+  return {.handle = next_handle_++, .alignment = alignment, .size = size};
 }
 
 uint64_t SimStorage::Unused() const {
@@ -476,7 +477,7 @@ int64_t SimStorage::Perform(const IoRequest& request) {
 
 int64_t SimStorage::PerformOn(OpenFile& file, const IoRequest& request,
                               Fate fate) {
-  if (file.direct && !IsAligned(request)) return -EINVAL;
+  if (!IsAligned(request, file.alignment)) return -EINVAL;
   if (!fate.dying && Chance(options_.percent_interrupted)) {
     return Chance(50) ? -EINTR : -EAGAIN;
   }

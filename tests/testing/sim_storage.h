@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "dcp/base/limits.h"
 #include "dcp/io/file_system.h"
 #include "tests/testing/sim_disk.h"
 
@@ -39,6 +40,7 @@ class SimStorage final : public FileSystem {
     uint32_t percent_interrupted = 0;  // EINTR or EAGAIN
     Survival survival = Survival::kSubset;
     bool has_locks = true;  // as flock; else the lock file alone is the lock
+    uint64_t alignment = kDirectAlignment;  // of requests on direct files
   };
 
   explicit SimStorage(const Options& options);
@@ -106,7 +108,7 @@ class SimStorage final : public FileSystem {
 
   struct OpenFile {
     SimDisk::NodePtr node;
-    bool direct = false;
+    uint64_t alignment = 1;
     bool writable = false;
     bool locked = false;
   };

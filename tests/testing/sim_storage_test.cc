@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
@@ -215,23 +216,26 @@ TEST(SimStorage, RefusesTheSameCallsAsPosix) {
 }
 
 TEST(SimStorage, RequiresAlignmentOnDirectFiles) {
-  SimStorage fs;
-  ASSERT_OK_AND_ASSIGN(const File file,
-                       fs.Create("/f", kPage, DirectMode::kOn));
-  ASSERT_OK_AND_ASSIGN(const auto queue, fs.NewQueue(1, {}));
-  alignas(4096) static uint8_t page[kPage];
-  std::vector<IoRequest*> done;
-  IoRequest request = {.op = IoRequest::Op::kWrite,
-                       .file = file.handle,
-                       .data = page,
-                       .length = kPage - 512};
-  ASSERT_OK(queue->Submit(&request));
-  ASSERT_OK(queue->Reap(done));
-  EXPECT_EQ(request.result, -EINVAL);
-  request.length = kPage;
-  ASSERT_OK(queue->Submit(&request));
-  ASSERT_OK(queue->Reap(done));
-  EXPECT_EQ(request.result, static_cast<int64_t>(kPage));
+  for (const uint64_t alignment : {uint64_t{512}, kMaxDirectAlignment}) {
+    SimStorage fs({.alignment = alignment});
+    ASSERT_OK_AND_ASSIGN(const File file,
+                         fs.Create("/f", alignment, DirectMode::kOn));
+    EXPECT_EQ(file.alignment, alignment);
+    ASSERT_OK_AND_ASSIGN(const auto queue, fs.NewQueue(1, {}));
+    alignas(kMaxDirectAlignment) static uint8_t memory[kMaxDirectAlignment];
+    std::vector<IoRequest*> done;
+    IoRequest request = {.op = IoRequest::Op::kWrite,
+                         .file = file.handle,
+                         .data = memory,
+                         .length = static_cast<uint32_t>(alignment / 2)};
+    ASSERT_OK(queue->Submit(&request));
+    ASSERT_OK(queue->Reap(done));
+    EXPECT_EQ(request.result, -EINVAL);
+    request.length = static_cast<uint32_t>(alignment);
+    ASSERT_OK(queue->Submit(&request));
+    ASSERT_OK(queue->Reap(done));
+    EXPECT_EQ(request.result, static_cast<int64_t>(alignment));
+  }
 }
 
 TEST(SimStorage, IsDeterministic) {

@@ -6,9 +6,9 @@
 // [Note: edges] Two machines may write neighbouring pieces of a file at the
 // same time. Such pieces share a disk block unless they happen to meet at the
 // end of one. So the parts that a piece has in the first and the last block,
-// less than kDirectAlignment bytes each, are written byte by byte at the end,
-// through the page cache. Everything between is whole blocks, which can be
-// written directly.
+// less than edge_bytes_ each, are written byte by byte at the end, through the
+// page cache. Everything between is whole blocks, which can be written
+// directly.
 #include "dcp/checkpoint/write/file_image.h"
 
 #include <algorithm>
@@ -118,12 +118,13 @@ absl::Status FileImage::Create(FileSystem& fs, Destination& destination,
 
 // See [Note: edges].
 void FileImage::HoldEdges() {
-  const uint64_t first = AlignUp(begin_offset_, kDirectAlignment);
+  edge_bytes_ = std::max(edge_bytes_, file_.alignment);
+  const uint64_t first = AlignUp(begin_offset_, edge_bytes_);
   if (first > begin_offset_) {
     held_bytes_ = first;
     held_.resize(std::min(first, end_offset_) - begin_offset_);
   }
-  const uint64_t last = AlignDown(end_offset_, kDirectAlignment);
+  const uint64_t last = AlignDown(end_offset_, edge_bytes_);
   if (last >= first && last < end_offset_) {
     back_begin_ = last;
     back_.resize(end_offset_ - last);
@@ -136,8 +137,8 @@ uint64_t FileImage::BytesInBlock(uint64_t num_bytes) const {
   if (!is_shared_) return num_bytes;
   // A block ends where a whole file's block does, so that no element lies in
   // two of them.
-  const uint64_t into = offset % kDirectAlignment;
-  if (into != 0) return std::min(num_bytes, kDirectAlignment - into);
+  const uint64_t into = offset % edge_bytes_;
+  if (into != 0) return std::min(num_bytes, edge_bytes_ - into);
   return offset < back_begin_ ? std::min(num_bytes, back_begin_ - offset)
                               : num_bytes;
 }

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/output/output.h"
@@ -108,6 +109,8 @@ class FileImage {
   // Whether the head is made. A file that is written in order keeps the first
   // version, which has no digests.
   bool writes_head_ = false;
+  // The blocks that neighbouring pieces may share; see [Note: edges].
+  uint64_t edge_bytes_ = kDirectAlignment;
   // The bytes held: from begin_offset_ up to held_bytes_, an offset, and from
   // back_begin_ to the end.
   uint64_t held_bytes_ = 0;

@@ -87,7 +87,7 @@ uint64_t ImageBatches::SlotBytes(uint64_t num_blocks,
   if (!interleave_ || whole_blocks_) return block_bytes;
   const uint64_t num_files = std::max<uint64_t>(NumUnplanned(), 1);
   const uint64_t share = std::bit_floor(num_blocks * block_bytes / num_files);
-  return std::clamp(share, kDirectAlignment, block_bytes);
+  return std::clamp(share, kMaxDirectAlignment, block_bytes);
 }
 
 // How many of `most` slots are used: equally many for each file.

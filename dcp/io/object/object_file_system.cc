@@ -82,7 +82,7 @@ File ObjectFileSystem::Add(std::shared_ptr<OpenObject> object, uint64_t size) {
   // Handles that were given long ago are closed.
   next_handle_ = handle == INT32_MAX ? kFirstObjectHandle : handle + 1;
   DCP_CHECK(open_objects_.emplace(handle, std::move(object)).second);
-  return {.handle = handle, .direct = false, .size = size};
+  return {.handle = handle, .size = size};
 }
 
 FileSystemTraits ObjectFileSystem::TraitsAt(absl::string_view path) {

@@ -40,7 +40,7 @@ std::string LocalSource::CachedAs() {
   dcp::SourceFiles& files = checkpoint_->files();
   if (files.names().empty() || !files.traits().has_rename) return "";
   const absl::StatusOr<dcp::File> file = files.Get(0);
-  if (!file.ok() || file->direct) return "";
+  if (!file.ok() || file->direct()) return "";
   const std::optional<dcp::FileInfo> info = files.OpenedAs(0);
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string host;

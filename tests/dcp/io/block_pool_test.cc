@@ -19,7 +19,8 @@ TEST(BlockPool, HandsOutEachBlockOnceAndAligned) {
   std::set<uint8_t*> seen;
   std::vector<Block> held;
   while (Block block = pool.TryAcquire()) {
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % kDirectAlignment, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % kMaxDirectAlignment,
+              0u);
     EXPECT_GE(block.data(), pool.memory().data());
     EXPECT_LE(block.data() + block.size(),
               pool.memory().data() + pool.memory().size());

@@ -28,23 +28,23 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-// Writes 20 pages with the lane's number to a separate file, through a
+// Writes 20 pieces with the lane's number to a separate file, through a
 // pipeline, and reads them back.
 absl::Status WriteAndRead(FileSystem& fs, const std::string& directory,
                           Lane& lane, std::stop_token stop) {
   const std::string path =
       JoinPath(directory, absl::StrCat("lane", lane.index));
   const absl::StatusOr<File> file =
-      fs.Create(path, 20 * kDirectAlignment, DirectMode::kOn);
+      fs.Create(path, 20 * kMaxDirectAlignment, DirectMode::kOn);
   if (!file.ok()) return file.status();
   uint64_t at = 0;
   const uint8_t fill = static_cast<uint8_t>(lane.index + 1);
   const auto next = [&](Batch& batch) -> absl::StatusOr<bool> {
-    if (at == 20 * kDirectAlignment) return false;
-    std::fill_n(batch.blocks[0].data(), kDirectAlignment, fill);
+    if (at == 20 * kMaxDirectAlignment) return false;
+    std::fill_n(batch.blocks[0].data(), kMaxDirectAlignment, fill);
     batch.writes.push_back(
-        {.file = *file, .offset = at, .length = kDirectAlignment});
-    at += kDirectAlignment;
+        {.file = *file, .offset = at, .length = kMaxDirectAlignment});
+    at += kMaxDirectAlignment;
     return true;
   };
   TransferStats stats;
@@ -53,9 +53,9 @@ absl::Status WriteAndRead(FileSystem& fs, const std::string& directory,
       stats);
   status.Update(fs.Close(*file));
   if (!status.ok()) return status;
-  const absl::StatusOr<std::string> bytes = ReadFile(fs, path, 1 << 20, true);
+  const absl::StatusOr<std::string> bytes = ReadFile(fs, path, 2 << 20, true);
   EXPECT_THAT(bytes, ::dcp::testing::IsOkAndHolds(std::string(
-                         20 * kDirectAlignment, static_cast<char>(fill))));
+                         20 * kMaxDirectAlignment, static_cast<char>(fill))));
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ TEST(Pipeline, CopiesEverySizeThroughEveryQueue) {
         TempDir dir;
         const auto fs = NewPosixFileSystem(kind);
         Files files(*fs, dir.path(), size, direct);
+        files.job.piece_bytes = kMaxDirectAlignment;
         Engine engine(*fs);
         EXPECT_OK(engine.Run(files.job));
         EXPECT_TRUE(files.Result() == files.job.expected);
@@ -57,6 +58,21 @@ TEST(Pipeline, MovesWholeBlocks) {
   Engine engine(*fs);
   EXPECT_OK(engine.Run(files.job));
   EXPECT_TRUE(files.Result() == files.job.expected);
+}
+
+// The disk refuses other requests. The longest reads still fit in a block,
+// wherever they begin.
+TEST(Pipeline, AlignsRequestsAsTheFileSystemAsks) {
+  for (const uint64_t alignment : {uint64_t{512}, kMaxDirectAlignment}) {
+    SCOPED_TRACE(alignment);
+    SimStorage fs({.percent_short = 50, .alignment = alignment});
+    Files files(fs, "/", 3 * kBlockBytes + 12345);
+    files.job.piece_bytes = kBlockBytes;
+    files.job.read_bytes = kMaxReadBytes - 1;
+    Engine engine(fs);
+    EXPECT_OK(engine.Run(files.job));
+    EXPECT_TRUE(files.Result() == files.job.expected);
+  }
 }
 
 TEST(Pipeline, SurvivesShortInterruptedAndReorderedTransfers) {

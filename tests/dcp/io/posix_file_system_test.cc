@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/page_bytes.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,7 +95,7 @@ TEST_F(PosixFileSystemTest, FollowsALinkOnlyOnRequest) {
 TEST_F(PosixFileSystemTest, ReadsAndWritesDirectFilesAtAnyAlignment) {
   ASSERT_OK_AND_ASSIGN(const File file,
                        fs_->Create(dir_.Join("f"), 0, DirectMode::kOn));
-  EXPECT_TRUE(file.direct);
+  EXPECT_TRUE(file.direct());
   EXPECT_OK(fs_->Write(file, 5, AsBytes("hello")));
   EXPECT_OK(fs_->Sync(file));
   EXPECT_EQ(ReadSome(file, 3, 6), absl::string_view("\0\0hell", 6));
@@ -125,24 +126,25 @@ TEST_F(PosixFileSystemTest, ChoosesDirectForLargeFilesThatAreNotCached) {
       fs_->Create(dir_.Join("large"), kMinDirectFileBytes, DirectMode::kAuto));
   ASSERT_OK_AND_ASSIGN(const File small,
                        fs_->Create(dir_.Join("small"), 10, DirectMode::kAuto));
-  EXPECT_TRUE(large.direct);
-  EXPECT_FALSE(small.direct);
+  EXPECT_TRUE(large.direct());
+  EXPECT_FALSE(small.direct());
   EXPECT_OK(fs_->Close(large));
   EXPECT_OK(fs_->Close(small));
 
-  const std::string cached =
-      dir_.WriteFile("cached", std::string(kMinDirectFileBytes, 'x'));
+  // The samples of the cache begin inside pages of 64 KiB.
+  constexpr uint64_t kSize = kMinDirectFileBytes + 8 * uint64_t{4096};
+  const std::string cached = dir_.WriteFile("cached", std::string(kSize, 'x'));
   ASSERT_OK_AND_ASSIGN(const File from_cache,
                        OpenForRead(cached, DirectMode::kAuto));
-  EXPECT_FALSE(from_cache.direct);
-  EXPECT_EQ(from_cache.size, kMinDirectFileBytes);
+  EXPECT_FALSE(from_cache.direct());
+  EXPECT_EQ(from_cache.size, kSize);
   EXPECT_OK(fs_->Sync(from_cache));
   posix_fadvise(from_cache.handle, 0, 0, POSIX_FADV_DONTNEED);
   // Looking must not bring pages into the cache.
   for (int i = 0; i < 2; ++i) {
     ASSERT_OK_AND_ASSIGN(const File uncached,
                          OpenForRead(cached, DirectMode::kAuto));
-    EXPECT_TRUE(uncached.direct);
+    EXPECT_TRUE(uncached.direct());
     EXPECT_OK(fs_->Close(uncached));
   }
   EXPECT_OK(fs_->Close(from_cache));
@@ -166,7 +168,7 @@ TEST_F(PosixFileSystemTest, SharesAFileAmongItsWriters) {
   EXPECT_OK(fs_->Write(first, 0, AsBytes("abc")));
   ASSERT_OK_AND_ASSIGN(const File second,
                        fs_->OpenShared(path, 6, DirectMode::kAuto));
-  EXPECT_FALSE(second.direct);
+  EXPECT_FALSE(second.direct());
   EXPECT_OK(fs_->Write(second, 3, AsBytes("def")));
   EXPECT_EQ(ReadSome(first, 0, 6), "abcdef");
   EXPECT_OK(fs_->Close(first));
@@ -187,7 +189,8 @@ TEST_F(PosixFileSystemTest, SharesADirectFileAtAnyAlignment) {
   constexpr uint64_t kSize = 3 * kDirectAlignment;
   ASSERT_OK_AND_ASSIGN(const File first,
                        fs_->OpenShared(path, kSize, DirectMode::kOn));
-  EXPECT_TRUE(first.direct);
+  EXPECT_TRUE(first.direct());
+  EXPECT_EQ(first.alignment % PageBytes(), 0u);
   ASSERT_OK_AND_ASSIGN(const File second,
                        fs_->OpenShared(path, kSize, DirectMode::kOn));
   EXPECT_OK(fs_->Write(first, 5, AsBytes("abc")));

@@ -23,7 +23,7 @@ namespace {
 
 using ::dcp::testing::TempDir;
 
-constexpr uint32_t kBytes = 2 * kDirectAlignment;
+constexpr uint32_t kBytes = kMaxDirectAlignment;
 
 class UringQueueTest : public ::testing::Test {
  protected:
@@ -71,19 +71,23 @@ class UringQueueTest : public ::testing::Test {
 };
 
 TEST_F(UringQueueTest, MovesBytesInRegisteredMemory) {
-  // So little that every user may lock it.
-  ASSERT_OK_AND_ASSIGN(
-      const auto queue,
-      NewUringQueue(4, pool_.memory().first(4 * uint64_t{kBytes})));
-  RoundTrip(*queue, pool_.memory().data() + kBytes);
+  // The second piece of memory begins and ends inside a page of 64 KiB.
+  for (const uint64_t begin : {0, 4096}) {
+    // So little that every user may lock it.
+    ASSERT_OK_AND_ASSIGN(
+        const auto queue,
+        NewUringQueue(4, pool_.memory().subspan(begin, 2 * uint64_t{kBytes})));
+    RoundTrip(*queue, pool_.memory().data() + kBytes);
+  }
 }
 
 TEST_F(UringQueueTest, MovesBytesOutsideRegisteredMemory) {
-  ASSERT_OK_AND_ASSIGN(const auto queue,
-                       NewUringQueue(4, pool_.memory().first(kBytes)));
+  ASSERT_OK_AND_ASSIGN(
+      const auto queue,
+      NewUringQueue(4, pool_.memory().first(kBytes - kDirectAlignment)));
   RoundTrip(*queue, pool_.memory().data() + kBytes);
   // A buffer that is partly outside counts as outside.
-  RoundTrip(*queue, pool_.memory().data() + kBytes - kDirectAlignment);
+  RoundTrip(*queue, pool_.memory().data());
 }
 
 TEST_F(UringQueueTest, MovesBytesWithoutRegistration) {

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/page_bytes.h"
 #include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/device_mesh.h"
@@ -77,7 +78,7 @@ int64_t ResidentBytes() {
   int64_t size = 0;
   int64_t resident = 0;
   file >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
+  return resident * static_cast<int64_t>(dcp::PageBytes());
 }
 
 TEST(AsyncSaver, PreparedMemoryIsTouchedBeforeTheFirstSave) {

@@ -3,7 +3,6 @@
 #include "tools/dcp_convert/commands/available_memory.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/page_bytes.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
@@ -54,8 +54,7 @@ void LimitByAddressSpace(const std::string& root, AvailableMemory& available) {
   const std::string sizes = Contents(root + "/proc/self/statm");
   uint64_t num_pages = 0;
   if (!absl::SimpleAtoi(sizes.substr(0, sizes.find(' ')), &num_pages)) return;
-  Limit(available, limit.rlim_cur,
-        num_pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
+  Limit(available, limit.rlim_cur, num_pages * PageBytes(),
         "the limit of the address space (ulimit -v)");
 }
 

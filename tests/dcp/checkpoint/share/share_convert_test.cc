@@ -190,8 +190,10 @@ std::multiset<uint64_t> DataIn(FileSystem& fs, const std::string& path) {
 // The parts of pieces in blocks that others write too are not among their
 // direct transfers. This disk refuses direct transfers unless they are of whole
 // blocks.
-TEST(ShareConvertDirect, WritesWhatOneProcessWrites) {
-  SimStorage fs;
+class ShareConvertDirect : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(ShareConvertDirect, WritesWhatOneProcessWrites) {
+  SimStorage fs({.alignment = GetParam()});
   SampleState state;
   for (int i = 0; i < 9; ++i) {
     state.Add(
@@ -221,6 +223,9 @@ TEST(ShareConvertDirect, WritesWhatOneProcessWrites) {
     EXPECT_TRUE(DataIn(fs, dst) == expected);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Alignments, ShareConvertDirect,
+                         ::testing::Values(512, 4096, kMaxDirectAlignment));
 
 class ShareConvertFaults : public ::testing::TestWithParam<Scenario> {};
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dcp/base/limits.h"
 #include "dcp/format/value/value.h"
+#include "dcp/format/value/value_arena_impl.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/ordered_dict.h"
 #include "tests/testing/status_matchers.h"
@@ -59,6 +61,19 @@ TEST(ValueArena, GlobalsAreInterned) {
   const Value again = arena.Global("torch", "float32");
   EXPECT_EQ(arena.num_values(), before + 1);
   EXPECT_TRUE(again.IsGlobal("torch", "float32"));
+}
+
+TEST(ValueArena, OnlySmallPagesMakeHugePagesForBlocks) {
+  const size_t largest = ArenaMemory::kLastBlockBytes;
+  const size_t ordinary = alignof(std::max_align_t);
+  EXPECT_EQ(ArenaMemory::BlockAlignment(largest, 4 << 10), size_t{2} << 20);
+  EXPECT_EQ(ArenaMemory::BlockAlignment(2 << 20, 4 << 10), size_t{2} << 20);
+  EXPECT_EQ(ArenaMemory::BlockAlignment((2 << 20) - 1, 4 << 10), ordinary);
+  // One text may be longer than a huge page of 512 MiB.
+  for (const size_t bytes : {largest, size_t{1} << 30}) {
+    EXPECT_EQ(ArenaMemory::BlockAlignment(bytes, 16 << 10), ordinary);
+    EXPECT_EQ(ArenaMemory::BlockAlignment(bytes, 64 << 10), ordinary);
+  }
 }
 
 TEST(ValueArena, ValuesSurviveAMoveOfTheirArena) {
