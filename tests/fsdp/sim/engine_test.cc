@@ -234,32 +234,13 @@ void AddSwitches(std::vector<Recipe>& all) {
 
 // Gradients are reduced, and accumulate, in the dtype of their parameters.
 void AddDtypes(std::vector<Recipe>& all) {
-  const MixedPrecisionPolicy own{.param_dtype = at::kBFloat16};
-  MixedPrecisionPolicy kept = own;
-  kept.param_dtype_override_fn =
-      [](const std::string& name,
-         const at::Tensor& parameter) -> std::optional<at::ScalarType> {
-    // A block's norm.
-    if (name.rfind("0.", 0) != 0) return std::nullopt;
-    return parameter.scalar_type();
-  };
   for (const int ranks : {1, 2, 4}) {
-    const std::string on = "On" + std::to_string(ranks);
-    all.push_back({.name = "ReducesAsShards" + on,
+    all.push_back({.name = "ReducesAsShardsOn" + std::to_string(ranks),
                    .num_ranks = ranks,
-                   .options = {.mp_policy = own},
+                   .options = {.mp_policy = {.param_dtype = at::kBFloat16}},
                    .num_microbatches = 2,
                    .postponed = Postponed::kReduction});
-    all.push_back({.name = "KeepsTheDtypeOfNorms" + on,
-                   .num_ranks = ranks,
-                   .options = {.mp_policy = kept}});
   }
-  all.push_back({.name = "KeepsTheDtypeOfNormsHsdp",
-                 .num_ranks = 4,
-                 .num_replicas = 2,
-                 .options = {.mp_policy = kept},
-                 .num_microbatches = 2,
-                 .postponed = Postponed::kAllReduce});
 }
 
 void AddModels(std::vector<Recipe>& all) {
