@@ -27,6 +27,8 @@ DEFAULTS = {
     "force_sum": False,
     # set_NAME of the root, and the value.
     "switches": {},
+    # Whether the first gradients have the same bits.
+    "same_bits": True,
     "clip": 0.0,
     "optimizer": "adam",
     # Of Muon; "" is None.
@@ -231,7 +233,6 @@ def newest_everywhere(world_size):
         "keep_norms": {"keep_dtype": "norm", **OWN, **FULL},
         "keep_norms_fused": {"keep_dtype": "norm", **OWN, **FUSED, **FULL},
         "mixed_fused": {**MIXED, **FUSED, **FULL},
-        "fused": {**FUSED, **FULL},
     }
     return [config(world_size, name, **row) for name, row in rows.items()]
 
@@ -249,8 +250,8 @@ def newest_on_two():
     rows = {
         "low": low,
         "low_no_sync": {"accumulate": 3, "no_sync": True, **low},
-        "llama_own": {"model": "llama", **OWN},
-        "tied_own": {"model": "llama_tied", **OWN},
+        "llama_own": {"model": "llama", "same_bits": False, **OWN},
+        "tied_own": {"model": "llama_tied", "same_bits": False, **OWN},
         "keep_norms_keep": {
             "keep_dtype": "norm",
             "reshard_after_forward": False,

@@ -39,9 +39,10 @@ def gradient_tolerance_of(config):
     """Under tensor parallelism the bits may differ: PyTorch's activations are
     DTensors within a module and tensors between modules, so the gradient of one
     input of three projections is the sum of three sums over the ranks. Here it
-    is one sum over the ranks of the sum of the three.
+    is one sum over the ranks of the sum of the three. PyTorch 2.15 sums the
+    gradients of Llama's norms in another order than LibTorch 2.11.
     """
-    if config["tp"] == 1:
+    if config["tp"] == 1 and config["same_bits"]:
         return 0.0
     if config["param_dtype"]:
         return BFLOAT16_ROUNDING
