@@ -4,11 +4,11 @@
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 //
 // [Note: edges] Two machines may write neighbouring pieces of a file at the
-// same time. Such pieces share a disk block unless they happen to meet at the
-// end of one. So the parts that a piece has in the first and the last block,
-// less than edge_bytes_ each, are written byte by byte at the end, through the
-// page cache. Everything between is whole blocks, which can be written
-// directly.
+// same time. Such pieces share a block of the disk, and a page of the cache,
+// unless they happen to meet at the end of one. So the parts that a piece has
+// in the first and the last block, less than edge_bytes_ each, are written byte
+// by byte at the end, through the page cache. Everything between is whole
+// blocks, which can be written directly.
 #include "dcp/checkpoint/write/file_image.h"
 
 #include <algorithm>

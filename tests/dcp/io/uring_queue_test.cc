@@ -98,8 +98,9 @@ TEST_F(UringQueueTest, MovesBytesWithoutRegistration) {
 TEST_F(UringQueueTest, WorksIfMemoryMayNotBeLocked) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
-  // This is enough for the ring itself.
-  const rlimit little = {.rlim_cur = 128 << 10, .rlim_max = before.rlim_max};
+  // This is enough for the ring itself, which has whole pages, and for memory
+  // of earlier rings, which the kernel unlocks later.
+  const rlimit little = {.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &little), 0);
   const auto queue = NewUringQueue(4, pool_.memory());
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
