@@ -2,6 +2,7 @@
 
 #include "fsdp/parallel/context/context_parallel.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,11 +14,24 @@
 #include "fsdp/parallel/spmd/sharded.h"
 
 namespace fsdp {
+namespace {
+
+spmd::SequenceAttention MethodNamed(const std::string& name) {
+  if (name == "alltoall") return spmd::SequenceAttention::kRing;
+  if (name == "ulysses") return spmd::SequenceAttention::kUlysses;
+  TORCH_CHECK_VALUE(
+      name == "allgather", "context_parallel: there is no method \"", name,
+      "\"; write allgather, alltoall (ring attention) or ulysses");
+  return spmd::SequenceAttention::kAllGather;
+}
+
+}  // namespace
 
 void context_parallel(const DeviceMesh& mesh,
                       std::initializer_list<at::Tensor*> tensors,
                       const ContextParallelOptions& options) {
   const spmd::AxisPtr axis = spmd::InternAxis(mesh);
+  const spmd::SequenceAttention method = MethodNamed(options.method);
   std::vector<at::Tensor> parts;
   for (const at::Tensor* tensor : tensors) {
     const int64_t dim = Shard(options.seq_dim).normalized(tensor->dim()).dim();
@@ -34,6 +48,7 @@ void context_parallel(const DeviceMesh& mesh,
         spmd::Wrap(operand.To(layout), layout, axis, operand.sizes()));
   }
   spmd::InstallHandler();
+  axis->sequence_attention = method;
   auto part = parts.begin();
   for (at::Tensor* tensor : tensors) *tensor = std::move(*part++);
 }

@@ -15,6 +15,13 @@
 
 namespace fsdp::spmd {
 
+// How attention whose sequences are cut on an axis gets all keys and values.
+enum class SequenceAttention : uint8_t {
+  kAllGather,  // all of them are gathered; any mask
+  kRing,       // they move from rank to rank
+  kUlysses,    // each rank gets some heads of the whole sequence
+};
+
 struct Axis {
   DeviceMesh mesh;  // with one axis
   ProcessGroup group;
@@ -27,6 +34,7 @@ struct Axis {
   // Whether a fully_shard group has all ranks on the axis, and so averages
   // gradients over them. By group, filled on demand.
   std::vector<std::pair<ProcessGroup, bool>> averaged_by = {};
+  SequenceAttention sequence_attention = SequenceAttention::kAllGather;
 };
 using AxisPtr = std::shared_ptr<Axis>;
 

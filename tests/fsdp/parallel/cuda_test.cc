@@ -63,6 +63,43 @@ TEST(CudaParallel, TrainsAsWithoutParallelism) {
   destroy_process_group();
 }
 
+// The device's kernels that return the log-sum-exp, and the plain formula for a
+// head size that they do not take.
+TEST(CudaParallel, RingAttentionMatchesPlainAttention) {
+  init_process_group();
+  const DeviceMesh cp = init_device_mesh("cuda", {1}, {"cp"});
+  for (const c10::ScalarType dtype : {torch::kFloat, torch::kBFloat16}) {
+    for (const int64_t head_size : {16, 20}) {
+      torch::manual_seed(3);
+      std::vector<torch::Tensor> results;
+      const torch::Tensor whole =
+          torch::randn({3, 2, 4, 40, head_size}).to(torch::kCUDA, dtype);
+      for (const bool is_cut : {false, true}) {
+        const torch::Tensor inputs = whole.clone().set_requires_grad(true);
+        torch::Tensor q = inputs[0];
+        torch::Tensor k = inputs[1];
+        torch::Tensor v = inputs[2];
+        if (is_cut) {
+          context_parallel(cp, {&q, &k, &v},
+                           {.seq_dim = 2, .method = "alltoall"});
+        }
+        const torch::Tensor out =
+            full_tensor(at::scaled_dot_product_attention(q, k, v, {}, 0, true));
+        (out * whole[0]).sum().backward();
+        results.push_back(out);
+        results.push_back(inputs.grad());
+      }
+      const double tolerance = dtype == torch::kFloat ? 1e-4 : 5e-2;
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_TRUE(
+            torch::allclose(results[i + 2], results[i], tolerance, tolerance))
+            << "result " << i << ", " << dtype << ", head size " << head_size;
+      }
+    }
+  }
+  destroy_process_group();
+}
+
 TEST(CudaParallel, GroupedProductsMatchALoop) {
   torch::manual_seed(3);
   const auto random = [](torch::IntArrayRef sizes) {

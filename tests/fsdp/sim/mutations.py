@@ -6,6 +6,7 @@ import dataclasses
 ENGINE = "tests/fsdp/sim:engine_test"
 CHECKPOINT = "tests/fsdp/sim:checkpoint_test"
 OFFLOAD = "tests/fsdp/sim:offload_test"
+RING = "tests/fsdp/parallel/context:ring_on_device_test"
 PIPELINE = "tests/fsdp/parallel/pipeline:message_order_test"
 
 
@@ -27,6 +28,7 @@ GROUP = "fsdp/engine/fsdp_param_group.cc"
 REDUCTION = "fsdp/engine/group_reduction.cc"
 SCHEDULER = "fsdp/engine/step_scheduler.cc"
 OFFLOAD_STREAM = "fsdp/module/offload_stream.cc"
+RING_ATTENTION = "fsdp/parallel/context/ring_attention.cc"
 STAGE_COMM = "fsdp/parallel/pipeline/stage_comm.cc"
 TENSOR_IO = "fsdp/checkpoint/state/tensor_io.cc"
 
@@ -260,5 +262,13 @@ MUTATIONS = (
         "                          : group_),\n",
         "*",
         PIPELINE,
+    ),
+    Mutation(
+        "attends to keys that are still on their way",
+        RING_ATTENTION,
+        "      WaitForWork(work, *ring_.plan().group, kOperation);\n",
+        "      (void)work;\n",
+        "*",
+        RING,
     ),
 )

@@ -221,6 +221,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("record_stream", TORCH_FN(RecordStream));
   library.impl("copy_", TORCH_FN(Copy));
   library.impl("_local_scalar_dense", TORCH_FN(LocalScalar));
+  library.impl("_fused_sdp_choice", TORCH_FN(MathAttention));
 }
 
 }  // namespace sim

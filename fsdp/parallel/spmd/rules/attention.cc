@@ -5,7 +5,9 @@
 //                        have fewer heads than queries, with those that the
 //                        queries use
 //   sequence of q cut    keys and values are gathered; each rank has some
-//                        queries, and uses the mask's rows for them
+//                        queries, and uses the mask's rows for them. By
+//                        context_parallel's other methods: see
+//                        sequence_attention.h
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.
 
@@ -14,47 +16,18 @@
 #include "ATen/ops/arange.h"
 #include "fsdp/parallel/spmd/moves.h"
 #include "fsdp/parallel/spmd/rules/rules.h"
+#include "fsdp/parallel/spmd/rules/sequence_attention.h"
 
 namespace fsdp::spmd {
 namespace {
 
-constexpr size_t kMask = 3;
-constexpr size_t kDropout = 4;
-constexpr size_t kIsCausal = 5;
-
-// A mask's part, broadcast to [.., L, S], for attention with `ndim` dimensions
-// that is cut as `layout`.
-at::Tensor MaskFor(const Operand& mask, const Layout& layout, int64_t ndim) {
-  const int64_t dim = layout.dim - (ndim - mask.ndim());
-  if (dim < 0 || mask.size(dim) == 1) return mask.Varying();
-  return mask.To(layout.At(dim));
-}
-
 // This rank's indices along the cut dimension, which has `length`.
-at::Tensor OwnIndices(const Call& call, const Layout& layout, int64_t length,
+at::Tensor OwnIndices(const Axis& axis, const Layout& layout, int64_t length,
                       at::Device device) {
   const at::Tensor all =
       at::arange(length, at::TensorOptions().dtype(at::kLong).device(device));
-  return Cut(all, layout.At(0), *call.axis());
+  return Cut(all, layout.At(0), axis);
 }
-
-// Keys or values for queries with heads or batch cut as `layout`.
-at::Tensor ForOwnHeads(const Call& call, const Operand& keys, const Operand& q,
-                       const Layout& layout) {
-  const int64_t heads = keys.size(layout.dim);
-  const int64_t q_heads = q.size(layout.dim);
-  const int64_t ranks = call.ranks();
-  if (heads == q_heads) return keys.To(layout);
-  if (heads == 1) return keys.Varying();
-  const bool alike = heads % ranks == 0 && q_heads % ranks == 0 &&
-                     layout.blocks == 1 && !layout.balanced;
-  if (alike) return keys.To(layout);
-  const at::Tensor whole = keys.Varying();
-  return whole.index_select(layout.dim,
-                            OwnIndices(call, layout, q_heads, whole.device())
-                                .floor_divide(q_heads / heads));
-}
-
 // Whether k and v have as many heads (or batches) as q, or are shared by them.
 bool Matches(const Call& call, const Operand& q, const Operand& k,
              int64_t dim) {
@@ -66,13 +39,36 @@ bool Matches(const Call& call, const Operand& q, const Operand& k,
 
 }  // namespace
 
+at::Tensor MaskFor(const Operand& mask, const Layout& layout, int64_t ndim) {
+  const int64_t dim = layout.dim - (ndim - mask.ndim());
+  if (dim < 0 || mask.size(dim) == 1) return mask.Varying();
+  return mask.To(layout.At(dim));
+}
+
+at::Tensor ForOwnHeads(const Axis& axis, const Operand& keys, const Operand& q,
+                       const Layout& layout) {
+  const int64_t heads = keys.size(layout.dim);
+  const int64_t q_heads = q.size(layout.dim);
+  const int64_t ranks = axis.size;
+  if (heads == q_heads) return keys.To(layout);
+  if (heads == 1) return keys.Varying();
+  const bool alike = heads % ranks == 0 && q_heads % ranks == 0 &&
+                     layout.blocks == 1 && !layout.balanced;
+  if (alike) return keys.To(layout);
+  const at::Tensor whole = keys.Varying();
+  return whole.index_select(layout.dim,
+                            OwnIndices(axis, layout, q_heads, whole.device())
+                                .floor_divide(q_heads / heads));
+}
+
 std::optional<Values> AttentionRule(Call& call) {
   const Operand q = call.operand(0);
   const Operand k = call.operand(1);
   const Operand v = call.operand(2);
-  const Operand mask = call.operand(kMask);
+  const Operand mask = call.operand(kAttentionMask);
   const int64_t ndim = q.ndim();
-  if (call.arg(kDropout).toDouble() != 0 || k.ndim() != ndim ||
+  if (CutsSequence(call, q, k, v)) return AttendOverSequence(call);
+  if (call.arg(kAttentionDropout).toDouble() != 0 || k.ndim() != ndim ||
       v.ndim() != ndim || mask.is_partial()) {
     return std::nullopt;
   }
@@ -88,23 +84,24 @@ std::optional<Values> AttentionRule(Call& call) {
   if (!layout.is_shard() || layout.dim > sequence) return std::nullopt;
   Values args = call.args();
   args[0] = q.To(layout);
-  if (mask.defined()) args[kMask] = MaskFor(mask, layout, ndim);
+  if (mask.defined()) args[kAttentionMask] = MaskFor(mask, layout, ndim);
   if (layout.dim < sequence) {
     if (!Matches(call, q, k, layout.dim) || !Matches(call, q, v, layout.dim)) {
       return std::nullopt;
     }
-    args[1] = ForOwnHeads(call, k, q, layout);
-    args[2] = ForOwnHeads(call, v, q, layout);
+    args[1] = ForOwnHeads(*call.axis(), k, q, layout);
+    args[2] = ForOwnHeads(*call.axis(), v, q, layout);
   } else {
     args[1] = k.Varying();
     args[2] = v.Varying();
-    if (call.arg(kIsCausal).toBool()) {
+    if (call.arg(kAttentionIsCausal).toBool()) {
       // Aligned at the first key, as the operator's own.
       const at::Device device = q.part().device();
-      const at::Tensor own = OwnIndices(call, layout, q.size(sequence), device);
+      const at::Tensor own =
+          OwnIndices(*call.axis(), layout, q.size(sequence), device);
       const at::Tensor keys = at::arange(k.size(sequence), own.options());
-      args[kMask] = own.unsqueeze(1).ge(keys.unsqueeze(0));
-      args[kIsCausal] = false;
+      args[kAttentionMask] = own.unsqueeze(1).ge(keys.unsqueeze(0));
+      args[kAttentionIsCausal] = false;
     }
   }
   Sizes whole = q.sizes();
