@@ -66,6 +66,9 @@ struct MeshConfig {
   Setting<dcp::ParallelPlan> parallelize_plan = {};
   // Ranks that share each sequence: context parallelism.
   Setting<int64_t> context_parallel_degree = 1;
+  // How attention gets keys and values for it: allgather, alltoall (ring
+  // attention) or ulysses; see ContextParallelOptions::method.
+  Setting<std::string> context_parallel_method = "allgather";
   // Stages, each of which has a part of the layers: pipeline parallelism.
   Setting<int64_t> pipeline_parallel_degree = 1;
   // Ranks that divide a layer's experts. They are not further ranks, but some

@@ -281,16 +281,18 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
   std::shared_ptr<LearningRate> learning_rate =
       ReadyOptimizer(*model, config.loop, options, choices);
   const FSDPModule root = groups.back();
-  return Prepared{.mesh = meshes.fsdp,
-                  .dims = meshes.dims,
-                  .root = root,
-                  .groups = std::move(groups),
-                  .activation_offload = MakeOffload(config.sharding),
-                  .learning_rate = std::move(learning_rate),
-                  .checkpoints = std::move(checkpoints),
-                  .latest_step = latest_step,
-                  .full_model_path = FullModelPath(config.checkpoint),
-                  .export_dtype = ExportDtype(config.checkpoint)};
+  return Prepared{
+      .mesh = meshes.fsdp,
+      .dims = meshes.dims,
+      .context_parallel = {.method = *config.mesh.context_parallel_method},
+      .root = root,
+      .groups = std::move(groups),
+      .activation_offload = MakeOffload(config.sharding),
+      .learning_rate = std::move(learning_rate),
+      .checkpoints = std::move(checkpoints),
+      .latest_step = latest_step,
+      .full_model_path = FullModelPath(config.checkpoint),
+      .export_dtype = ExportDtype(config.checkpoint)};
 }
 
 }  // namespace

@@ -34,6 +34,7 @@
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/module/activation_offload.h"
+#include "fsdp/parallel/context/context_parallel.h"
 #include "fsdp/prepare/learning_rate.h"
 #include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"
@@ -50,6 +51,8 @@ struct Prepared {
   // averaging losses, and the others in parallel_dims.h. Absent with
   // PrepareOptions::mesh.
   std::optional<ParallelDims> dims;
+  // For the loop's calls of context_parallel: the config's method.
+  ContextParallelOptions context_parallel;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
   // Set if the config has activation_cpu_offload. While it lives, every forward
@@ -86,7 +89,7 @@ struct Prepared {
 //     the config, or a function there.
 //   - context_parallel_degree: parameters are cut over the ranks that share
 //     sequences as well; the loop calls context_parallel on each batch, with
-//     Prepared::dims.
+//     Prepared::dims and Prepared::context_parallel.
 //   - expert_parallel_degree divides every GroupedExperts in the model; a loop
 //     with an expert_bias calls update_expert_bias.
 //   - pipeline_parallel_degree above 1 is an error that says how to proceed.

@@ -104,7 +104,7 @@ parallelism_config:
   parallelism_config_dp_shard_size: 2
   parallelism_config_tp_size: 2
   parallelism_config_cp_size: 4
-  parallelism_config_cp_comm_strategy: allgather
+  parallelism_config_cp_comm_strategy: alltoall
 )"},
     {"Transformers", ConfigDialect::kTransformers, R"({
   "output_dir": "steps",
@@ -228,6 +228,7 @@ data_parallel_shard_degree = 8
 tensor_parallel_degree = 2
 pipeline_parallel_degree = 2
 context_parallel_degree = 2
+context_parallel_rotate_method = "alltoall"
 expert_parallel_degree = 8
 expert_tensor_parallel_degree = 2
 )"},
@@ -270,6 +271,7 @@ void AddSharding(const TrainConfig& a, const TrainConfig& b, Differences& d) {
   ADD(mesh.tensor_parallel_degree);
   ADD(mesh.parallelize_plan);
   ADD(mesh.context_parallel_degree);
+  ADD(mesh.context_parallel_method);
   ADD(mesh.pipeline_parallel_degree);
   ADD(mesh.expert_parallel_degree);
   ADD(mesh.expert_tensor_parallel_degree);

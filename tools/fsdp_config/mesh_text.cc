@@ -40,7 +40,7 @@ std::string AxesText(const MeshPlan& mesh) {
 
 }  // namespace
 
-std::string MeshText(const MeshPlan& mesh) {
+std::string MeshText(const MeshConfig& config, const MeshPlan& mesh) {
   std::string text = absl::StrCat("Mesh: ", AxesText(mesh), "\n");
   const int64_t num_shards = mesh.num_shards();
   if (num_shards > 1) {
@@ -55,8 +55,19 @@ std::string MeshText(const MeshPlan& mesh) {
         "\n");
   }
   if (mesh.context_parallel > 1) {
-    absl::StrAppend(&text, "  attention gathers keys and values over ",
-                    Ranks(mesh.context_parallel), "\n");
+    const std::string& method = *config.context_parallel_method;
+    const std::string ranks = Ranks(mesh.context_parallel);
+    absl::StrAppend(
+        &text,
+        method == "alltoall"
+            ? absl::StrCat("  ring attention: keys and values move round ",
+                           ranks)
+        : method == "ulysses"
+            ? absl::StrCat("  attention of all keys and values with a part of "
+                           "the heads on each of ",
+                           ranks)
+            : absl::StrCat("  attention gathers keys and values over ", ranks),
+        "\n");
   }
   if (mesh.pipeline_parallel > 1) {
     absl::StrAppend(&text,

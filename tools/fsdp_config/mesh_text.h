@@ -12,7 +12,7 @@
 namespace fsdp::tools {
 
 // "Mesh: 16 ranks: 2 copies x 8 shards", and a line for each axis.
-std::string MeshText(const MeshPlan& mesh);
+std::string MeshText(const MeshConfig& config, const MeshPlan& mesh);
 
 // The place of the tensor parallelism plan; empty without one.
 std::string LayersText(const MeshConfig& mesh);

@@ -287,6 +287,7 @@ void AddConfig(const TrainConfig& config, Json& json) {
       {"reduce_dtype", name(precision.reduces_in())},
       {"reduce_dtype_rule",
        precision.reduce_dtype->has_value() ? "config" : "shards"}};
+  json["context_parallel_method"] = *config.mesh.context_parallel_method;
   json["parallelize_plan"] = PlanJson(*config.mesh.parallelize_plan);
   const ShardingConfig& sharding = config.sharding;
   json["reshard_after_forward"] = ReshardJson(*sharding.reshard_after_forward);
@@ -438,9 +439,9 @@ std::string WrittenJson(std::optional<ConfigDialect> dialect,
 
 std::string RenderExplanation(const TrainConfig& config,
                               const Explanation& explanation) {
-  std::string text =
-      absl::StrCat(MeshText(explanation.mesh), StageText(config, explanation),
-                   PrecisionText(config.precision), WrapText(config.sharding));
+  std::string text = absl::StrCat(
+      MeshText(config.mesh, explanation.mesh), StageText(config, explanation),
+      PrecisionText(config.precision), WrapText(config.sharding));
   absl::StrAppend(&text, GroupsText(explanation.groups), OtherText(config));
   if (explanation.groups.empty()) {
     absl::StrAppend(&text,

@@ -77,7 +77,7 @@ std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
   const WrittenDegrees degrees = WrittenSizes(kAccelerateName, mesh, findings);
   if (degrees.is_plain()) return "";
   std::string text = "parallelism_config:\n";
-  const auto add = [&text](absl::string_view key, int64_t value) {
+  const auto add = [&text](absl::string_view key, const absl::AlphaNum& value) {
     absl::StrAppend(&text, "  parallelism_config_", key, ": ", value, "\n");
   };
   add("dp_replicate_size", degrees.dp_replicate_size);
@@ -86,6 +86,9 @@ std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
   }
   add("tp_size", degrees.tp_size);
   if (degrees.cp_size != 1) add("cp_size", degrees.cp_size);
+  if (degrees.cp_method.has_value()) {
+    add("cp_comm_strategy", *degrees.cp_method);
+  }
   return text;
 }
 

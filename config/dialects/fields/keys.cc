@@ -37,4 +37,11 @@ void ReadDegree(Section& section, absl::string_view key, int64_t least,
   degree = value;
 }
 
+void ReadContextMethod(Section& section, absl::string_view key,
+                       Setting<std::string>& method) {
+  const Choices<std::string> kMethods = {{"allgather", "allgather"},
+                                         {"alltoall", "alltoall"}};
+  section.Read(key, kMethods, method);
+}
+
 }  // namespace fsdp::config

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -30,6 +31,11 @@ absl::string_view Spelling(Section& section,
 // of the ranks. 0 is a problem: it means neither.
 void ReadDegree(Section& section, absl::string_view key, int64_t least,
                 Setting<int64_t>& degree);
+
+// Reads how attention gets keys and values under context parallelism: allgather
+// or alltoall.
+void ReadContextMethod(Section& section, absl::string_view key,
+                       Setting<std::string>& method);
 
 // Why a key that names adapters or quantized weights has no effect.
 inline constexpr absl::string_view kProgramMakesModel =

@@ -10,6 +10,7 @@
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/copies.h"
 #include "config/dialects/fields/fsdp_options.h"
+#include "config/dialects/fields/keys.h"
 
 namespace fsdp::config {
 namespace {
@@ -52,6 +53,8 @@ bool ReadParallelismOptions(Section& section, MeshConfig& mesh) {
         std::pair("cp_size", &mesh.context_parallel_degree)}) {
     has_any = section.Read(key(option), kDegree, *degree) || has_any;
   }
+  ReadContextMethod(section, key("cp_comm_strategy"),
+                    mesh.context_parallel_method);
   section.Refuse(key("sp_size"), "1",
                  "there is no sequence parallelism of DeepSpeed's kind; write "
                  "cp_size, with which ranks share sequences too");
@@ -59,7 +62,7 @@ bool ReadParallelismOptions(Section& section, MeshConfig& mesh) {
                  "neither accelerate nor transformers reads it here; experts "
                  "are divided by distributed_config.ep_size");
   for (const absl::string_view unused :
-       {"cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length",
+       {"cp_backend", "sp_backend", "sp_seq_length",
         "sp_seq_length_is_variable", "sp_attn_implementation"}) {
     section.Find(key(unused));
   }

@@ -65,6 +65,7 @@ WrittenDegrees WrittenSizes(absl::string_view program, const MeshConfig& mesh,
   if (*shard == kShardWithinNode) return degrees;
   degrees.tp_size = *mesh.tensor_parallel_degree;
   degrees.cp_size = *mesh.context_parallel_degree;
+  degrees.cp_method = WrittenContextMethod(program, mesh, findings);
   degrees.dp_replicate_size = WrittenCopies(program, mesh, findings);
   if (*shard != kShardOverRest) {
     degrees.dp_shard_size = *shard;
@@ -82,6 +83,20 @@ WrittenDegrees WrittenSizes(absl::string_view program, const MeshConfig& mesh,
                      " refuses copies with context parallelism without it"));
   }
   return degrees;
+}
+
+std::optional<std::string> WrittenContextMethod(absl::string_view program,
+                                                const MeshConfig& mesh,
+                                                Findings& findings) {
+  const Setting<std::string>& method = mesh.context_parallel_method;
+  if (*mesh.context_parallel_degree == 1 || *method == "allgather") {
+    return std::nullopt;
+  }
+  if (*method == "alltoall") return *method;
+  findings.Changed(
+      SettingPlace(method, "mesh.context_parallel_method"),
+      absl::StrCat("is written as allgather: ", program, " has no ", *method));
+  return std::nullopt;
 }
 
 bool IsWithoutShards(const MeshConfig& mesh) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "config/document/findings.h"
@@ -28,6 +29,8 @@ struct WrittenDegrees {
   std::optional<int64_t> dp_shard_size;
   int64_t tp_size = 1;
   int64_t cp_size = 1;
+  // Absent where it is the program's default.
+  std::optional<std::string> cp_method;
 
   bool is_plain() const {
     return dp_replicate_size == 1 && tp_size == 1 && cp_size == 1 &&
@@ -37,6 +40,12 @@ struct WrittenDegrees {
 // For a mesh with shards.
 WrittenDegrees WrittenSizes(absl::string_view program, const MeshConfig& mesh,
                             Findings& findings);
+
+// The mesh's context_parallel_method, for a program with allgather, which is
+// its default, and alltoall. Nothing if it is not written.
+std::optional<std::string> WrittenContextMethod(absl::string_view program,
+                                                const MeshConfig& mesh,
+                                                Findings& findings);
 
 // Whether FSDP has no ranks to shard over, so that accelerate, transformers and
 // Composer train copies (DDP), or are without FSDP for another reason.

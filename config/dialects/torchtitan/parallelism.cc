@@ -16,7 +16,6 @@ namespace {
 // How parallelism works in TorchTitan; the degrees say where it is used.
 void PassOverDetails(Section& section) {
   PassOver(section, {"context_parallel_load_balancer",
-                     "context_parallel_rotate_method",
                      "expert_parallel_comm_backend",
                      "module_fqns_per_model_part",
                      "fsdp_defer_gradient_reduction",
@@ -53,6 +52,8 @@ void ReadDegrees(Section& section, MeshConfig& mesh) {
   ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
   ReadDegree(section, "context_parallel_degree", 1,
              mesh.context_parallel_degree);
+  ReadContextMethod(section, "context_parallel_rotate_method",
+                    mesh.context_parallel_method);
   ReadDegree(section, "pipeline_parallel_degree", 1,
              mesh.pipeline_parallel_degree);
   ReadDegree(section, "expert_parallel_degree", 1, mesh.expert_parallel_degree);

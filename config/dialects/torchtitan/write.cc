@@ -205,6 +205,11 @@ class TorchTitanWriter : private ConfigWriter {
                     mesh.expert_tensor_parallel_degree)}) {
       if (*degree != 1) Line(key, absl::StrCat(*degree));
     }
+    const std::optional<std::string> method =
+        WrittenContextMethod(kTorchTitanName, mesh, findings_);
+    if (method.has_value()) {
+      Line("context_parallel_rotate_method", QuotedText(*method));
+    }
   }
 
   void WriteReshard() {

@@ -12,6 +12,7 @@
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/key_table.h"
+#include "config/dialects/fields/keys.h"
 #include "config/dialects/fields/references.h"
 #include "config/dialects/torchtune/torchtune.h"
 #include "config/document/scalar.h"
@@ -46,6 +47,11 @@ void ReadTorchtuneScheduler(Section& section, const KeyRow& row,
       Some(LrSchedule{.decay = LrDecay::kCosine}, path->place);
 }
 
+void IntoContextMethod(Section& section, const KeyRow& row,
+                       TrainConfig& config) {
+  ReadContextMethod(section, row.key, config.mesh.context_parallel_method);
+}
+
 constexpr KeyRow kTorchtuneRecipe[] = {
     {"output_dir", kIntoCheckpoint<&CheckpointConfig::folder>},
     {"data_parallel_shard_dim",
@@ -54,7 +60,7 @@ constexpr KeyRow kTorchtuneRecipe[] = {
      IntoMesh<&MeshConfig::data_parallel_replicate_degree>},
     {"tensor_parallel_dim", IntoMesh<&MeshConfig::tensor_parallel_degree>},
     {"context_parallel_dim", IntoMesh<&MeshConfig::context_parallel_degree>},
-    {"context_parallel_rotate_method", Pass},
+    {"context_parallel_rotate_method", IntoContextMethod},
     {"tensor_parallel_plan", Ignore,
      "it is an object of Python; give PrepareOptions::parallelize_plan"},
     {"custom_sharded_layers", Ignore,

@@ -64,6 +64,9 @@ void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
   }
   sizes["tp_size"] = degrees.tp_size;
   if (degrees.cp_size != 1) sizes["cp_size"] = degrees.cp_size;
+  if (degrees.cp_method.has_value()) {
+    sizes["cp_comm_strategy"] = *degrees.cp_method;
+  }
   json["parallelism_config"] = sizes;
 }
 

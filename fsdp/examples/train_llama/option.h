@@ -54,6 +54,10 @@ void Assign(const T& value, const fsdp::SourceLocation& place,
 // The text that --help shows for a value.
 inline std::string DefaultText(int64_t field) { return absl::StrCat(field); }
 inline std::string DefaultText(double field) { return absl::StrCat(field); }
+inline std::string DefaultText(const std::string& field) { return field; }
+inline std::string DefaultText(const fsdp::Setting<std::string>& setting) {
+  return *setting;
+}
 inline std::string DefaultText(const fsdp::Setting<int64_t>& setting) {
   return DefaultText(*setting);
 }
@@ -102,20 +106,20 @@ Option Text(const std::string& key, Target* target, const std::string& help) {
   return {key, set, help, ""};
 }
 
-inline Option Choice(const std::string& key, std::string* target,
-                     const std::vector<std::string>& choices,
-                     const std::string& help) {
-  const Setter set = [key, target, choices](
-                         absl::string_view value,
-                         const fsdp::SourceLocation& /*place*/) {
+template <typename Target>
+Option Choice(const std::string& key, Target* target,
+              const std::vector<std::string>& choices,
+              const std::string& help) {
+  const Setter set = [key, target, choices](absl::string_view value,
+                                            const fsdp::SourceLocation& place) {
     for (const std::string& choice : choices) {
       if (choice != value) continue;
-      *target = choice;
+      Assign(choice, place, target);
       return absl::OkStatus();
     }
     return Refuse(key, value, absl::StrJoin(choices, " or "));
   };
-  return {key, set, help, *target};
+  return {key, set, help, DefaultText(*target)};
 }
 
 template <typename Target>

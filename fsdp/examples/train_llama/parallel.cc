@@ -27,6 +27,12 @@ bool HasPlan(const fsdp::TrainConfig& config) {
   return !config.mesh.parallelize_plan->entries().empty();
 }
 
+// Whether ranks that share sequences divide the heads of attention.
+bool DividesHeads(const fsdp::TrainConfig& config) {
+  return *config.mesh.context_parallel_degree > 1 &&
+         *config.mesh.context_parallel_method == "ulysses";
+}
+
 // Options that contradict --pp, and options that require it.
 std::vector<std::pair<bool, std::string>> PipelineMistakes(
     const Config& config) {
@@ -79,7 +85,15 @@ absl::Status CheckParallel(const Config& config) {
        "says it itself, with sequence_parallel and output_layouts: shard(1)"},
       {config.seq_len % (2 * cp) != 0 && cp > 1,
        absl::StrCat("--cp=", cp, " requires a --seq-len that is a multiple of ",
-                    2 * cp, "; ", config.seq_len, " is not")}};
+                    2 * cp, "; ", config.seq_len, " is not")},
+      {DividesHeads(config.train) &&
+           (config.model.num_heads % (cp * TensorParallel(config)) != 0 ||
+            config.model.num_kv_heads % (cp * TensorParallel(config)) != 0),
+       absl::StrCat("--cp-method=ulysses divides the ", config.model.num_heads,
+                    " heads, and the ", config.model.num_kv_heads,
+                    " of keys and values, among ", cp * TensorParallel(config),
+                    " ranks of --cp and --tp, which must divide both; "
+                    "--cp-method=alltoall need not")}};
   mistakes.insert(mistakes.end(), others.begin(), others.end());
   const ModelOptions& model = config.model;
   if (model.num_experts == 0) {

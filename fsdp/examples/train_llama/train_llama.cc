@@ -157,8 +157,9 @@ Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
   batch.tokens = batch.tokens.to(config.device);
   batch.targets = batch.targets.to(config.device);
   if (dims.degrees().cp > 1) {
-    fsdp::context_parallel(dims.get_mesh("cp"),
-                           {&batch.tokens, &batch.targets});
+    fsdp::context_parallel(
+        dims.get_mesh("cp"), {&batch.tokens, &batch.targets},
+        {.method = *config.train.mesh.context_parallel_method});
   }
   return batch;
 }

@@ -52,6 +52,11 @@ TEST(Parallel, SuggestsOptionsThatWork) {
           "--sp belongs to the built-in plan");
   refuses({"--cp=3", "--seq-len=64"},
           "--cp=3 requires a --seq-len that is a multiple of 6; 64 is not");
+  refuses({"--cp=2", "--cp-method=ulysses", "--heads=4", "--kv-heads=1"},
+          "--cp-method=ulysses divides the 4 heads, and the 1 of keys and "
+          "values, among 2 ranks");
+  refuses({"--cp-method=ring"},
+          "cp-method is 'ring', not allgather or alltoall or ulysses");
   refuses({"--ep=2"}, "--ep requires --experts=E");
   refuses({"--top-k=1"}, "--top-k requires --experts=E");
   refuses({"--experts=2", "--top-k=3"}, "top-k is 3, more than the 2 experts");

@@ -99,7 +99,16 @@ class ParallelTest(unittest.TestCase):
                 (4, ("--tp=2", "--sp", "--checkpoint-activations")),
                 (4, ()),
                 (2, ("--cp=2",)),
-                (4, ("--tp=2", "--cp=2", "--plan=plan.yaml")),
+                (2, ("--cp=2", "--cp-method=ulysses")),
+                (
+                    4,
+                    (
+                        "--tp=2",
+                        "--cp=2",
+                        "--cp-method=alltoall",
+                        "--plan=plan.yaml",
+                    ),
+                ),
                 (4, ("--replicate=2", "--tp=2")),
                 (2, ("--pp=2",)),
                 (2, ()),

@@ -130,6 +130,7 @@ fsdp_config:
 parallelism_config:
   parallelism_config_dp_shard_size: 2
   parallelism_config_cp_size: 2
+  parallelism_config_cp_comm_strategy: alltoall
 )");
     llama::Llama model = MakeLlama();
     const absl::StatusOr<Prepared> training =
@@ -137,11 +138,12 @@ parallelism_config:
     ASSERT_OK(training.status());
     EXPECT_THAT(training->mesh.shape(), ElementsAre(4));
     const DeviceMesh cp = training->dims->get_mesh("cp");
-    ExpectTrainsAsOne(model, MakeLlama(), FirstRow(*training), 2,
-                      /*seq_len=*/8,
-                      [&cp](torch::Tensor& inputs, torch::Tensor& targets) {
-                        context_parallel(cp, {&inputs, &targets});
-                      });
+    EXPECT_EQ(training->context_parallel.method, "alltoall");
+    ExpectTrainsAsOne(
+        model, MakeLlama(), FirstRow(*training), 2,
+        /*seq_len=*/8, [&](torch::Tensor& inputs, torch::Tensor& targets) {
+          context_parallel(cp, {&inputs, &targets}, training->context_parallel);
+        });
   });
 }
 

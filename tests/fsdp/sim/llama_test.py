@@ -19,6 +19,8 @@ FORMS = {
     "sequence parallel": (2, ("--tp=2", "--sp")),
     "tensor and data parallel": (4, ("--tp=2", "--sp", "--replicate=2")),
     "context parallel": (2, ("--cp=2",)),
+    "ring attention": (4, ("--cp=4", "--cp-method=alltoall")),
+    "attention by heads": (2, ("--cp=2", "--cp-method=ulysses")),
     "1F1B": (2, ("--pp=2", "--microbatches=4")),
     "GPipe": (2, ("--pp=2", "--microbatches=4", "--pp-schedule=gpipe")),
     "1F1B of four stages": (

@@ -157,10 +157,17 @@ TEST(FsdpConfigRender, ExplainsEachParallelism) {
   const auto json = nlohmann::json::parse(
       ExplanationJson(ConfigDialect::kComposer, config, explanation, {}));
   EXPECT_EQ(json["mesh"]["context_parallel"], 2);
+  EXPECT_EQ(json["context_parallel_method"], "allgather");
   EXPECT_EQ(json["mesh"]["pipeline_parallel"], 2);
   EXPECT_EQ(json["mesh"]["expert_parallel"], 4);
   EXPECT_EQ(json["parallelize_plan"]["layers.*.w"],
             "{style: rowwise, input_layouts: replicate}");
+  config.mesh.context_parallel_method = "alltoall";
+  EXPECT_THAT(RenderExplanation(config, explanation),
+              HasSubstr("ring attention: keys and values move round 2 ranks"));
+  config.mesh.context_parallel_method = "ulysses";
+  EXPECT_THAT(RenderExplanation(config, explanation),
+              HasSubstr("a part of the heads on each of 2 ranks"));
 }
 
 TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {

@@ -381,6 +381,7 @@ TEST(Accelerate, ParallelismConfigGivesTheDegrees) {
       "  parallelism_config_cp_comm_strategy: alltoall\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.mesh.context_parallel_degree, 2);
+  EXPECT_EQ(*read.config.mesh.context_parallel_method, "alltoall");
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
   EXPECT_EQ(*read.config.mesh.tensor_parallel_degree, 2);

@@ -48,7 +48,7 @@ disable_loss_parallel = true
 pipeline_parallel_degree = 2
 pipeline_parallel_schedule = "Interleaved1F1B"
 context_parallel_degree = 4
-context_parallel_rotate_method = "allgather"
+context_parallel_rotate_method = "alltoall"
 expert_parallel_degree = 16
 expert_tensor_parallel_degree = 8
 [activation_checkpoint]
@@ -65,6 +65,7 @@ mode = "full"
   EXPECT_EQ(*mesh.tensor_parallel_degree, 8);
   EXPECT_EQ(*mesh.pipeline_parallel_degree, 2);
   EXPECT_EQ(*mesh.context_parallel_degree, 4);
+  EXPECT_EQ(*mesh.context_parallel_method, "alltoall");
   EXPECT_EQ(*mesh.expert_parallel_degree, 16);
   EXPECT_EQ(*mesh.expert_tensor_parallel_degree, 8);
   EXPECT_EQ(mesh.context_parallel_degree.place()->line, 21);
