@@ -28,8 +28,9 @@ enum class DirectMode : uint8_t { kAuto, kOn, kOff };
 // An open file.
 struct File {
   FileHandle handle = -1;
-  // Of a request's offset, length and memory: a power of two, at most
-  // kMaxDirectAlignment. 1 for a file that is not direct.
+  // In bytes. Offset, length and memory address of each request are multiples
+  // of it. A power of two, at most kMaxDirectAlignment; 1 if the file is not
+  // direct.
   uint64_t alignment = 1;
   uint64_t size = 0;  // when the file was opened
 

@@ -201,8 +201,9 @@ class PosixFileSystem final : public FileSystem {
       return Annotate(alignment.status(), "open ", path);
     }
     File file{.handle = fd.Release(), .alignment = *alignment, .size = size};
-    // No page is written directly by one process and through the cache by
-    // another: the kernel may then write back what the page held before.
+    // One process must not write a page directly while another writes it
+    // through the cache: the kernel may write the cached page, with its old
+    // bytes, over the new ones.
     if (file.direct()) file.alignment = std::max(file.alignment, PageBytes());
     return file;
   }

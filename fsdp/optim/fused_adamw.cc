@@ -216,11 +216,7 @@ FusedAdamW::FusedAdamW(std::vector<at::Tensor> params,
                  defaults) {}
 
 at::Tensor FusedAdamW::step(LossClosure closure) {
-  at::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
+  const at::Tensor loss = ComputeLoss(closure);
   const at::NoGradGuard no_grad;
   CheckFusedAdamWStep(param_groups_);
   StepFusedAdamW(param_groups_, state_);

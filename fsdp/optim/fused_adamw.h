@@ -82,8 +82,9 @@ class FusedAdamW : public torch::optim::Optimizer {
   }
 };
 
-// FusedAdamW's parts, for an optimizer that has other groups too: groups whose
-// options are not FusedAdamWOptions are left alone.
+// The functions below are FusedAdamW's, for an optimizer that also has groups
+// of other kinds. They use the groups with FusedAdamWOptions and skip all
+// others.
 using OptimizerStates =
     ska::flat_hash_map<void*,
                        std::unique_ptr<torch::optim::OptimizerParamState>>;

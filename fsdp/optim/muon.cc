@@ -27,11 +27,7 @@ Muon::Muon(std::vector<at::Tensor> params, const MuonOptions& defaults)
 Muon::~Muon() = default;
 
 at::Tensor Muon::step(LossClosure closure) {
-  at::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
+  const at::Tensor loss = ComputeLoss(closure);
   const at::NoGradGuard no_grad;
   CheckMuonStep(param_groups_);
   step_->Run(param_groups_, state_);

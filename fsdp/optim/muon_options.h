@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuonOptions and MuonParamState: what a group and a parameter have in Muon.
+// MuonOptions, the options of a group, and MuonParamState, the state of a
+// parameter, in Muon.
 // Plain values; for the thread that trains.
 #ifndef FSDP_OPTIM_MUON_OPTIONS_H_
 #define FSDP_OPTIM_MUON_OPTIONS_H_
@@ -29,8 +30,9 @@ struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions> {
   // "original", which is the default, "match_rms_adamw" or
   // "spectral_unclamped": how lr follows from a matrix's shape.
   TORCH_ARG(std::optional<std::string>, adjust_lr_fn);
-  // Whether parameters may have three dimensions: stacks of matrices, such as
-  // experts. Kernels of convolutions have three too, but are no matrices.
+  // Whether parameters may have three dimensions, as stacks of matrices, such
+  // as experts. It is an option because the kernel of a convolution also has
+  // three dimensions and is not a stack of matrices.
   TORCH_ARG(bool, stacked) = false;
   // For a fused parameter, such as queries, keys and values by head: how many
   // rows each matrix has. 0: all.

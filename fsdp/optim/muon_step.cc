@@ -93,7 +93,8 @@ double AdjustedLr(const MuonOptions& options, const dcp::Box& box) {
   return options.lr() * std::sqrt(is_clamped ? std::max(1.0, ratio) : ratio);
 }
 
-// Moves the parameter's momentum, and returns what is to be orthogonalized.
+// Updates the parameter's momentum with the gradient, and returns the values to
+// orthogonalize.
 at::Tensor MoveMomentum(const at::Tensor& parameter, const MuonOptions& options,
                         OptimizerStates& states) {
   auto& slot = states[parameter.unsafeGetTensorImpl()];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MuonStep: Muon's step over an optimizer's groups, for Muon and MuonWithAdamW.
-// Groups whose options are not MuonOptions are left alone. For the thread that
-// trains, without autograd.
+// It steps the groups with MuonOptions and skips all others. For the thread
+// that trains, without autograd.
 #ifndef FSDP_OPTIM_MUON_STEP_H_
 #define FSDP_OPTIM_MUON_STEP_H_
 

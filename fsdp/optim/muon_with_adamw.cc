@@ -17,6 +17,7 @@
 #include "fsdp/module/names.h"
 #include "fsdp/optim/muon_checks.h"
 #include "fsdp/optim/muon_step.h"
+#include "fsdp/optim/step_checks.h"
 
 namespace fsdp::optim {
 namespace {
@@ -160,11 +161,7 @@ MuonWithAdamW::MuonWithAdamW(std::vector<OptimizerParamGroup> groups,
 MuonWithAdamW::~MuonWithAdamW() = default;
 
 at::Tensor MuonWithAdamW::step(LossClosure closure) {
-  at::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
+  const at::Tensor loss = ComputeLoss(closure);
   const at::NoGradGuard no_grad;
   CheckMuonStep(param_groups_);
   CheckFusedAdamWStep(param_groups_);

@@ -45,9 +45,10 @@ struct MuonWithAdamWOptions {
 
 class MuonWithAdamW : public torch::optim::Optimizer {
  public:
-  // Muon gets each matrix and each stack whose name matches none of
-  // `adamw_names`. Throws c10::ValueError for a glob that matches no parameter,
-  // and as Muon and FusedAdamW do.
+  // AdamW gets the parameters that match a glob of `adamw_names`. Of the
+  // others, Muon gets the matrices and the stacks, and AdamW gets the rest.
+  // Throws c10::ValueError for a glob that matches no parameter, and as Muon
+  // and FusedAdamW do.
   MuonWithAdamW(const torch::nn::Module& module,
                 const std::vector<std::string>& adamw_names,
                 const MuonWithAdamWOptions& options = {});
@@ -57,11 +58,12 @@ class MuonWithAdamW : public torch::optim::Optimizer {
   // c10::ValueError if one for Muon is no matrix and no stack.
   using Predicate = std::function<bool(const std::string& name,
                                        const std::vector<int64_t>& shape)>;
-  template <typename Call>
-  requires std::is_invocable_r_v < bool, const Call&, const std::string&,
-      const std::vector<int64_t>
-  & > MuonWithAdamW(const torch::nn::Module& module, const Call& is_for_muon,
-                    const MuonWithAdamWOptions& options = {})
+  template <
+      typename Call,
+      typename = std::enable_if_t<std::is_invocable_r_v<
+          bool, const Call&, const std::string&, const std::vector<int64_t>&>>>
+  MuonWithAdamW(const torch::nn::Module& module, const Call& is_for_muon,
+                const MuonWithAdamWOptions& options = {})
       : MuonWithAdamW(MakeGroups(module, is_for_muon, options), options) {}
   ~MuonWithAdamW() override;
 

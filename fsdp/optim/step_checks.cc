@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "ATen/core/grad_mode.h"
 #include "c10/util/Exception.h"
 #include "fsdp/engine/managed_storage.h"
 
@@ -18,6 +19,12 @@ std::vector<torch::optim::OptimizerParamGroup> EachParameterOnce(
     });
   }
   return groups;
+}
+
+at::Tensor ComputeLoss(const torch::optim::Optimizer::LossClosure& closure) {
+  if (!closure) return {};
+  const at::AutoGradMode with_grad(true);
+  return closure();
 }
 
 void CheckReadyToStep(const at::Tensor& parameter, const std::string& who) {

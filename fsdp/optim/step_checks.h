@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that this project's optimizers make before a step. For the thread that
+// The beginning of a step of this project's optimizers. For the thread that
 // trains.
 #ifndef FSDP_OPTIM_STEP_CHECKS_H_
 #define FSDP_OPTIM_STEP_CHECKS_H_
@@ -15,6 +15,9 @@ namespace fsdp {
 // module->parameters() lists a tied parameter once for each name.
 std::vector<torch::optim::OptimizerParamGroup> EachParameterOnce(
     std::vector<torch::optim::OptimizerParamGroup> groups);
+
+// The closure's result, computed with autograd; undefined without a closure.
+at::Tensor ComputeLoss(const torch::optim::Optimizer::LossClosure& closure);
 
 // Throws c10::ValueError when `parameter` is a sharded layer's member, or has a
 // gradient of another shape, dtype or device, and c10::NotImplementedError for
