@@ -12,8 +12,8 @@ many small tensors on that many ranks, or four, with data files that are holes.
 import os
 import pathlib
 import pickle
-import socket
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -63,10 +63,24 @@ def local_values(shape, dtype, noise):
     return noise.repeat(repeat)[:numel].to(dtype).reshape(shape).clone()
 
 
-def save_rank(rank, port, directory, num_bytes):
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=NUM_RANKS)
+def run_ranks(function, *arguments):
+    """Calls function(rank, store, *arguments) in NUM_RANKS processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"file://{folder}/store"
+        torch.multiprocessing.spawn(
+            function, (store, *arguments), nprocs=NUM_RANKS
+        )
+
+
+def join_ranks(rank, store):
+    dist.init_process_group(
+        "gloo", init_method=store, rank=rank, world_size=NUM_RANKS
+    )
     torch.set_num_threads(1)  # ranks share the processors
+
+
+def save_rank(rank, store, directory, num_bytes):
+    join_ranks(rank, store)
     mesh = init_device_mesh("cpu", (NUM_RANKS,))
     torch.manual_seed(rank)
     noise = torch.randn(1 << 22)
@@ -82,12 +96,7 @@ def save_rank(rank, port, directory, num_bytes):
 
 
 def make_transformer(directory, num_bytes):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(
-        save_rank, (port, directory, num_bytes), nprocs=NUM_RANKS
-    )
+    run_ranks(save_rank, directory, num_bytes)
 
 
 def make_index(directory, num_tensors, num_ranks):

@@ -20,7 +20,6 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
 import make_checkpoint
-import measure
 
 NUM_RANKS = 4
 
@@ -86,10 +85,8 @@ def write_deepspeed(directory, num_bytes):
         )
 
 
-def write_rank(rank, port, kind, directory, num_bytes):
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=NUM_RANKS)
-    torch.set_num_threads(1)  # ranks share the processors
+def write_rank(rank, store, kind, directory, num_bytes):
+    make_checkpoint.join_ranks(rank, store)
     mesh = init_device_mesh("cpu", (NUM_RANKS,), mesh_dim_names=("fsdp",))
     state = {}
     for seed, (name, shape) in enumerate(shapes_of(num_bytes // 4).items()):
@@ -122,10 +119,7 @@ def main():
     if kind == "verl":
         config = pathlib.Path(directory) / "fsdp_config.json"
         config.write_text(f'{{"FSDP_version": 2, "world_size": {NUM_RANKS}}}')
-    port = measure.free_port()
-    torch.multiprocessing.spawn(
-        write_rank, (port, kind, directory, int(num_bytes)), nprocs=NUM_RANKS
-    )
+    make_checkpoint.run_ranks(write_rank, kind, directory, int(num_bytes))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,17 @@ import json
 import os
 import pathlib
 import re
-import socket
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+
+TESTING = pathlib.Path(__file__).resolve().parents[1] / "testing"
+sys.path.insert(0, str(TESTING))
+
+from held_port import held_port
 
 # fio's requests: large, deep, direct.
 FIO_BLOCK_BYTES = 4 * 2**20
@@ -167,12 +171,6 @@ def rival_once(command):
     }
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run_ranks(command, num_ranks):
     """Runs one process a rank to the end; raises when one fails."""
     common = {
@@ -180,7 +178,7 @@ def run_ranks(command, num_ranks):
         "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": str(num_ranks),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(held_port()),
     }
     with tempfile.TemporaryFile("w+") as log:
         ranks = [

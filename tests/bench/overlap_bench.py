@@ -72,7 +72,7 @@ def parse_arguments():
 
 def run(tool, folder, ranks, flags, machine, steps):
     """The clock of each rank at the end."""
-    port = measure.free_port()
+    port = measure.held_port()
     environment = {
         **os.environ,
         "TESSERA_SIM_DEVICE": "1",

@@ -152,7 +152,7 @@ def address_in_log(line):
 
 
 def daemon(args, scratch):
-    metrics = measure.free_port()
+    metrics = measure.held_port()
     process = Process(
         [
             args.server,

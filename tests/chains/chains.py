@@ -5,7 +5,6 @@ one of our ways, and PyTorch takes the same steps next to it."""
 import concurrent.futures
 import os
 import random
-import socket
 import subprocess
 
 import judge
@@ -13,6 +12,7 @@ import tessera
 import tessera.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from held_port import held_port
 from random_states import RandomState
 
 SUFFIXES = {"dcp": "", "pt": ".pt", "safetensors": ".safetensors"}
@@ -282,9 +282,7 @@ class Chain:
 
 def _run_ranks(num_ranks, command):
     """Their output if one of them fails, which ends the others."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(held_port())}
     common["WORLD_SIZE"] = str(num_ranks)
     ranks = []
     for rank in range(num_ranks):

@@ -6,8 +6,8 @@ every tensor with what the framework's library says.
     python resume_dialect.py DCP EXPECTED.safetensors
 """
 
-import socket
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -64,10 +64,10 @@ def tensors_of(prefix, value):
         yield prefix, value.full_tensor() if whole else value
 
 
-def run(rank, port, path, expected):
+def run(rank, store, path, expected):
     dist.init_process_group(
         "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
+        init_method=store,
         rank=rank,
         world_size=WORLD,
     )
@@ -104,10 +104,9 @@ def run(rank, port, path, expected):
 
 
 def main():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    torch.multiprocessing.spawn(run, (port, *sys.argv[1:]), nprocs=WORLD)
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"file://{folder}/store"
+        torch.multiprocessing.spawn(run, (store, *sys.argv[1:]), nprocs=WORLD)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,7 @@
 // Tested by tests/plugins/arrow/gs_store_test.cc.
 #include "tests/testing/gs_server.h"
 
-#include <netinet/in.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <vector>
@@ -19,20 +16,6 @@ namespace {
 
 constexpr char kProgram[] = "external/fake_gcs_server/fake-gcs-server";
 constexpr char kPlugins[] = "plugins/arrow";
-
-// The server cannot choose one: it must know its address before it starts.
-int FreePort() {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  DCP_CHECK(bind(listener, any, size) == 0 &&
-            getsockname(listener, any, &size) == 0);
-  close(listener);
-  return ntohs(address.sin_port);
-}
 
 // A folder in `folder` becomes a bucket.
 std::vector<std::string> Words(const TempDir& folder,
@@ -56,7 +39,7 @@ GsServer& GsServer::Get() {
 }
 
 GsServer::GsServer()
-    : address_(absl::StrCat("127.0.0.1:", FreePort())),
+    : address_(absl::StrCat("127.0.0.1:", port_.number())),
       process_(Words(dir_, address_)) {
   DCP_CHECK(process_.WaitUntilItSays("server started at"), process_.said());
   setenv("STORAGE_EMULATOR_HOST", absl::StrCat("http://", address_).c_str(), 1);

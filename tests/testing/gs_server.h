@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/server/server_process.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/temp_dir.h"
 
 namespace dcp::testing {
@@ -28,6 +29,8 @@ class GsServer {
   GsServer();
 
   const TempDir dir_;
+  // The server must know its address before it starts.
+  const HeldPort port_;
   const std::string address_;  // "127.0.0.1:port"
   server::ServerProcess process_;
 };

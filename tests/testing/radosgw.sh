@@ -83,16 +83,6 @@ until_works() {
   done
 }
 
-free_ports() {
-  /usr/bin/python3 - <<'PYTHON'
-import socket
-sockets = [socket.socket() for _ in range(4)]
-for s in sockets:
-    s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in sockets))
-PYTHON
-}
-
 write_config() {
   cat >"$folder/ceph.conf" <<CONF
 [global]
@@ -174,7 +164,8 @@ make_certificate() {
   echo "https://127.0.0.1:$tls_port" >"$folder/tls"
 }
 
-read -r port tls_port mon_port old_mon_port < <(free_ports)
+exec {held}< <(exec /usr/bin/python3 -B "$(dirname "$0")/held_port.py" 4)
+read -r port tls_port mon_port old_mon_port <&"$held"
 write_config
 make_certificate
 make_keys

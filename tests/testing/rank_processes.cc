@@ -2,9 +2,7 @@
 
 #include "tests/testing/rank_processes.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,6 +27,7 @@
 #include "absl/strings/str_split.h"
 #include "c10/util/Exception.h"
 #include "gtest/gtest.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/temp_dir.h"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
 
@@ -62,21 +61,6 @@ std::string TestDirectory(int call) {
   static std::unique_ptr<dcp::testing::TempDir> directory;
   if (call == 0) directory = std::make_unique<dcp::testing::TempDir>();
   return directory->path();
-}
-
-// A port that is free now.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
-  TORCH_CHECK(bound, "no free port on 127.0.0.1");
-  close(fd);
-  return ntohs(address.sin_port);
 }
 
 std::map<std::string, std::string> InheritedEnvironment() {
@@ -141,7 +125,7 @@ class RankProcesses {
       store.waitWorkers = false;
       store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
     }
-    port_ = store_ ? store_->getPort() : FreePort();
+    port_ = store_ ? store_->getPort() : held_port_.number();
     for (int rank = 0; rank < world_size(); ++rank) Start(rank);
     Converse(end);
     KillAll();
@@ -334,6 +318,7 @@ class RankProcesses {
   const std::string directory_;
   std::vector<Rank> ranks_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
+  const dcp::testing::HeldPort held_port_;  // for the store of rank 0
   int port_ = 0;
   bool failed_ = false;  // a rank ended that should not have
   bool hung_ = false;    // the deadline passed before that

@@ -10,7 +10,7 @@ stop_server_at_exit() {
 
 start_server() {
   local port
-  port=$(free_port)
+  port=$(random_port)
   cat <<COMMAND
 \$ ./dcp-server --root=\$PWD/served --state-dir=\$PWD/state \\
     --listen=127.0.0.1:$port 2>server.log &

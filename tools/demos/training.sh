@@ -67,7 +67,7 @@ COMMAND
 # launch NUMBER FLAGS...: starts NUMBER processes, `ranks`; rank 0 prints.
 launch() {
   local num=$1 rank port
-  port=$(free_port)
+  port=$(random_port)
   show_launch "$@"
   shift
   ranks=()

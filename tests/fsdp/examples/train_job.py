@@ -3,8 +3,13 @@
 
 import os
 import pathlib
-import socket
 import subprocess
+import sys
+
+TESTING = pathlib.Path(__file__).resolve().parents[2] / "testing"
+sys.path.insert(0, str(TESTING))
+
+from held_port import held_port
 
 TRAINER = pathlib.Path(
     os.environ.get("TESSERA_TRAIN_LLAMA", "fsdp/examples/train_llama")
@@ -12,12 +17,6 @@ TRAINER = pathlib.Path(
 # The model, and the loop.
 SMALL = ("--dim=32", "--layers=2", "--ffn-dim=48", "--seq-len=16")
 LOOP = ("--batch=4", "--lr=1e-3")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Job:
@@ -31,7 +30,7 @@ class Job:
             "OMP_NUM_THREADS": "1",
             "WORLD_SIZE": str(world_size),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
+            "MASTER_PORT": str(held_port()),
         }
         with open(self.log, "w") as log:
             self.ranks = [

@@ -31,6 +31,7 @@ SCRIPTS = (
     "tests/fsdp/gpu/ranks.py",
     "tests/fsdp/gpu/steps.py",
     "tests/bench/measure.py",
+    "tests/testing/held_port.py",
     "tests/bench/torch_train.py",
     "tests/bench/train_bench.py",
     "tests/bench/train_init.py",

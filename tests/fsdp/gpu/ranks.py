@@ -26,7 +26,7 @@ def start(command):
         "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": str(NUM_RANKS),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(measure.free_port()),
+        "MASTER_PORT": str(measure.held_port()),
     }
     return [
         subprocess.Popen(

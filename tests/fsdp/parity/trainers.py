@@ -3,7 +3,6 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -11,15 +10,13 @@ import time
 from harness import expect
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "testing"))
+
+from held_port import held_port
+
 # Reached only if ranks hang.
 HANG_SECONDS = 600
 COMMON = {"OMP_NUM_THREADS": "1"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(processes):
@@ -73,7 +70,7 @@ def start_ours(tool, job, world_size, out):
     common = {
         "WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(held_port()),
     }
     return [
         start(

@@ -8,7 +8,9 @@ set -euo pipefail
 
 cp tests/third_party/aarch64/training_test.sh "$TEST_TMPDIR/text"
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1
-export MASTER_PORT=$((20000 + RANDOM % 12000))
+exec {held}< <(/usr/bin/python3 -B tests/testing/held_port.py)
+read -r MASTER_PORT <&"$held"
+export MASTER_PORT
 train() {
   RANK=$1 LOCAL_RANK=$1 "${emulated[@]}" \
     tests/third_party/aarch64/training/train_llama --dim=32 --layers=2 \

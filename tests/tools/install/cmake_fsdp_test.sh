@@ -14,7 +14,9 @@ compile list_checkpoint train
 tests/third_party/glibc/files_test.sh --sharing-libstdcxx "$build/train"
 
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1
-export MASTER_PORT=$((20000 + RANDOM % 12000))
+exec {held}< <(/usr/bin/python3 -B tests/testing/held_port.py)
+read -r MASTER_PORT <&"$held"
+export MASTER_PORT
 readonly saved=$TEST_TMPDIR/saved
 RANK=1 timeout 120 "$build/train" "$saved" >"$TEST_TMPDIR/rank1" &
 RANK=0 timeout 120 "$build/train" "$saved" >"$TEST_TMPDIR/rank0" ||

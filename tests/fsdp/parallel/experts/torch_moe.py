@@ -209,7 +209,7 @@ def worker(rank, ranks, port, *arguments):
 
 def main():
     ranks, ep, first, last = (int(word) for word in sys.argv[1:5])
-    arguments = (ranks, trainers.free_port(), ep, range(first, last))
+    arguments = (ranks, trainers.held_port(), ep, range(first, last))
     mp.spawn(worker, args=(*arguments, *sys.argv[5:8]), nprocs=ranks)
 
 

@@ -38,7 +38,7 @@ def train(suite, who, ranks, pp, steps, load="-", save="-"):
             )
         ]
     else:
-        port = str(trainers.free_port())
+        port = str(trainers.held_port())
         begun = [
             trainers.start(
                 folder / "log",

@@ -147,7 +147,7 @@ def run(
 def main():
     ranks, pp, first_step, last_step = map(int, sys.argv[1:5])
     words = (ranks, pp, first_step, last_step, *sys.argv[5:8])
-    port = str(trainers.free_port())
+    port = str(trainers.held_port())
     torch.multiprocessing.spawn(run, (*words, port), nprocs=ranks)
 
 
