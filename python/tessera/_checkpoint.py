@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from typing import Any
 from typing import Callable
 from typing import Dict
@@ -172,7 +171,8 @@ class Checkpoint(Mapping[str, Tensor]):
     """
 
     def __init__(self, source: Any):
-        """Takes over a FileSource, or another source with the same methods."""
+        """Takes over a FileSource, or another source with the same methods. It
+        opens itself again when it is unpickled."""
         self._source = source
         told = source.describe()
         self.path: str = told["path"]
@@ -197,13 +197,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self.close()
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        from tessera._open import open  # which imports this
-
-        path = self.path
-        return open, (
-            path if "://" in path else os.path.abspath(path),
-            self._source.daemon,
-        )
+        return Checkpoint, (self._source,)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]

@@ -30,9 +30,6 @@ class FileSource:
       path: a path or an s3:// URL.
     """
 
-    # How tessera.open reaches it again: there is no daemon.
-    daemon = None
-
     def __init__(self, path: Union[str, "os.PathLike[str]"]):
         self._path = os.fspath(path)
         self._lock = threading.Lock()
@@ -40,6 +37,10 @@ class FileSource:
         self._stamp = _file_stamp(self._path)
         _library.interruptible(self._open)
         _SOURCES.add(self)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        path = self._path
+        return FileSource, (path if "://" in path else os.path.abspath(path),)
 
     def forked(self) -> None:
         """In a fork of the process, the handle, and perhaps the lock, belong to

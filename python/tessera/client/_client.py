@@ -17,7 +17,6 @@ from tessera.client._channel import ClientOptions
 from tessera.client._results import ConvertResult
 from tessera.client._results import VerifyReport
 from tessera.client._source import DaemonSource
-from tessera.client._url import parse_url
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -153,10 +152,9 @@ class Client:
 
 def open_url(url: str, options: Optional[ClientOptions]) -> Checkpoint:
     """The checkpoint at a tessera:// URL; closing it closes the connection."""
-    address, path = parse_url(url)
-    channel = Channel(address, options or ClientOptions())
+    source = DaemonSource.at(url, options or ClientOptions())
     try:
-        return Checkpoint(DaemonSource(channel, path, url))
+        return Checkpoint(source)
     except BaseException:
-        channel.close()
+        source.close()
         raise

@@ -21,8 +21,10 @@ from tessera.client import _messages
 from tessera.client import _pickles
 from tessera.client import _results
 from tessera.client._channel import Channel
+from tessera.client._channel import ClientOptions
 from tessera.client._tensor_reader import TensorReader
 from tessera.client._url import join_url
+from tessera.client._url import parse_url
 
 _SERVICE = "tessera.v1.CheckpointService"
 # Equals the daemon's own limit on the metadata that it reads.
@@ -55,14 +57,21 @@ class DaemonSource:
 
     def __init__(self, channel: Channel, path: str, url: Optional[str] = None):
         self._channel = channel
-        # How tessera.open reaches the daemon again, in another process.
-        self.daemon = channel.options
         self._path = path
         self._url = url or join_url(channel.address, path)
         self._owns_channel = url is not None
         self._is_closed = False
         self._etag = ""
         self._places: Dict[str, Tuple[int, int]] = {}
+
+    @classmethod
+    def at(cls, url: str, options: ClientOptions) -> DaemonSource:
+        """That of a tessera:// URL, with a connection of its own."""
+        address, path = parse_url(url)
+        return cls(Channel(address, options), path, url)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return DaemonSource.at, (self._url, self._channel.options)
 
     def describe(self) -> Dict[str, Any]:
         """Reads the index. It comes in DCP's form for every format, and the
