@@ -10,7 +10,7 @@ import time
 from harness import expect
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "testing"))
+sys.path.append(str(HERE.parents[1] / "testing"))
 
 from held_port import held_port
 
