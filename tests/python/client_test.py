@@ -4,6 +4,7 @@ tessera.open on the disk are the judges."""
 
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -270,6 +271,27 @@ def test_threads_read_one_checkpoint(state, daemon, name):
     checkpoint = tessera.open(daemon.url(name))
     weight = state["model"]["layers.0.weight"]
     assert_threads_read(checkpoint, "model.layers.0.weight", weight)
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_it_reaches_the_daemon_again_when_it_is_unpickled(
+    state, daemon, name, by_client
+):
+    options = tessera.client.ClientOptions(num_streams=2)
+    if by_client:
+        client = daemon.client(num_streams=2)
+        checkpoint = client.open(daemon.root / name)
+    else:
+        checkpoint = tessera.open(daemon.url(name), options)
+    told = pickle.dumps(checkpoint)
+    checkpoint.close()
+    with pickle.loads(told) as again:
+        assert_same(
+            again["model.layers.0.weight"].torch(),
+            state["model"]["layers.0.weight"],
+        )
+        # Those after it are reached with the same options.
+        assert pickle.dumps(again) == told
 
 
 def test_a_daemon_does_not_take_saves(state, daemon, name):
