@@ -11,6 +11,8 @@
 #include "config/explain/explain.h"
 #include "config/read_config.h"
 #include "config/write_config.h"
+#include "fsdp/averaging/averaged_model.h"
+#include "fsdp/averaging/averages_scope.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
 #include "fsdp/checkpoint/preemption.h"

@@ -20,6 +20,9 @@
 namespace llama {
 namespace {
 
+// The average's name in a checkpoint.
+constexpr char kAverage[] = "average";
+
 // The flags that must not change when a run is resumed: those on which shapes
 // depend, and those that decide which sequences make up a step. The rank count,
 // the optimizer's numbers and dtypes may change.
@@ -84,12 +87,14 @@ absl::StatusOr<fsdp::StateDict> Checkpoints::State() {
       {.flatten_optimizer_state_dict =
            *run_.config.train.mesh.pipeline_parallel_degree > 1});
   if (!optimizer.ok()) return optimizer.status();
-  return fsdp::StateDict{
+  fsdp::StateDict state = {
       {"model", *std::move(model)},
       {"optimizer", *std::move(optimizer)},
       {"train", fsdp::StateDict{{"step", run_.progress.num_steps()},
                                 {"losses", run_.progress.Losses()},
                                 {"options", LastingOptions(run_)}}}};
+  if (run_.average != nullptr) state[kAverage] = run_.average;
+  return state;
 }
 
 absl::Status Checkpoints::CheckSame(const std::string& path) const {
@@ -181,9 +186,14 @@ absl::Status Checkpoints::Export(int64_t step) {
   if (!whole.empty()) Say(absl::StrCat("exported the model to ", whole));
   const std::string& file = run_.config.export_to;
   if (file.empty()) return absl::OkStatus();
-  status =
-      fsdp::export_full(manager_->path_of(step), file, {.prefix = "model"});
-  if (status.ok()) Say(absl::StrCat("exported the model to ", file));
+  const bool is_average = run_.average != nullptr;
+  status = fsdp::export_full(
+      manager_->path_of(step), file,
+      {.prefix = is_average ? absl::StrCat(kAverage, ".module") : "model"});
+  if (status.ok()) {
+    Say(absl::StrCat("exported the ", is_average ? "average" : "model", " to ",
+                     file));
+  }
   return status;
 }
 

@@ -7,10 +7,12 @@
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fsdp/averaging/averaged_model.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
@@ -29,6 +31,8 @@ struct Run {
   torch::optim::Optimizer& optimizer;
   Progress& progress;
   fsdp::Prepared& training;
+  // Owners: this, and the state of a save. Null: there is no average.
+  std::shared_ptr<fsdp::optim::AveragedModel> average;
 };
 
 class Checkpoints {

@@ -5,6 +5,7 @@
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "config/model/train_config.h"
@@ -27,6 +28,12 @@ struct Config {
   std::string optimizer = "adamw";
   // The largest gradient norm; 0: no limit.
   double clip = 1.0;
+  // The average of the weights: by the decay `ema`, or else, from the step
+  // `average_from` on, with equal weights. Neither: none.
+  std::optional<double> ema;
+  int64_t average_from = 0;
+  int64_t average_every = 1;
+  bool has_average() const { return ema.has_value() || average_from > 0; }
 
   // Options for parallelisms in addition to the degrees in `train`.
   bool sequence_parallel = false;

@@ -72,6 +72,12 @@ std::vector<Option> TrainingAndSharding(Config* c) {
       Real("beta2", &t.loop.beta2, "AdamW's second beta"),
       Real("eps", &t.loop.eps, "AdamW's epsilon"),
       Real("clip", &c->clip, "largest norm of the gradients; 0: no limit"),
+      Real("ema", &c->ema,
+           "keep an average of the weights with this decay, from 0 to 1"),
+      Integer("average-from", &c->average_from, 0,
+              "the average's first step; without --ema, a mean; 0: none"),
+      Integer("average-every", &c->average_every, 1,
+              "steps between the weights that an average takes"),
       Choice("device", &c->device, {"cpu", "cuda"}, "where to train"),
       Integer("replicate", &t.mesh.data_parallel_replicate_degree, 1,
               "copies of the model; more than 1 is HSDP"),
@@ -133,7 +139,8 @@ std::vector<Option> Saving(Config* c) {
       Text("init-from", &t.initial_load_path,
            "weights to begin with: a checkpoint, or one of a dcp-server"),
       Text("export", &c->export_to,
-           "write the whole model at the end: .safetensors, .pt, folder"),
+           "write the whole model at the end, or its average if there is one: "
+           ".safetensors, .pt, folder"),
   };
 }
 
@@ -167,6 +174,18 @@ absl::Status CheckLoop(const Config& config) {
     if (beta.value_or(0) >= 1) {
       return Refuse(key, absl::StrCat(*beta), "below 1");
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAverage(const Config& config) {
+  if (config.ema.value_or(0) > 1) {
+    return Refuse("ema", absl::StrCat(*config.ema), "a number from 0 to 1");
+  }
+  if (config.average_every > 1 && !config.has_average()) {
+    return absl::InvalidArgumentError(
+        "--average-every requires --ema=DECAY, or --average-from=STEP for a "
+        "mean with equal weights");
   }
   return absl::OkStatus();
 }
@@ -360,8 +379,8 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   config.train.loop.seed = std::optional<int64_t>(config.seed);
   config.train.loop.steps = std::optional<int64_t>(config.steps);
   for (const absl::Status& status :
-       {CheckLoop(config), CheckSaving(config), CheckOptions(config.model),
-        CheckParallel(config)}) {
+       {CheckLoop(config), CheckAverage(config), CheckSaving(config),
+        CheckOptions(config.model), CheckParallel(config)}) {
     if (!status.ok()) return status;
   }
   return config;

@@ -42,8 +42,8 @@ inline absl::Status Refuse(absl::string_view key, absl::string_view value,
 }
 
 // Writes a field of Config, or a setting in TrainConfig, which keeps the place.
-template <typename T>
-void Assign(const T& value, const fsdp::SourceLocation& /*place*/, T* target) {
+template <typename T, typename U>
+void Assign(const T& value, const fsdp::SourceLocation& /*place*/, U* target) {
   *target = value;
 }
 template <typename T, typename U>
@@ -55,6 +55,9 @@ void Assign(const T& value, const fsdp::SourceLocation& place,
 inline std::string DefaultText(int64_t field) { return absl::StrCat(field); }
 inline std::string DefaultText(double field) { return absl::StrCat(field); }
 inline std::string DefaultText(const std::string& field) { return field; }
+inline std::string DefaultText(const std::optional<double>& field) {
+  return field.has_value() ? DefaultText(*field) : "";
+}
 inline std::string DefaultText(const fsdp::Setting<std::string>& setting) {
   return *setting;
 }

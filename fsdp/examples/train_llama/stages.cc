@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/stack.h"
 #include "ATen/ops/zeros.h"
@@ -68,10 +69,15 @@ BatchRunner MakePipelineRunner(const Config& config,
   }
   return [schedule, num_stages = stage.num_stages()](const Batch& batch) {
     fsdp::StageTensors losses;
-    schedule->step({.args = {batch.tokens},
-                    .target = batch.targets,
-                    .losses = &losses,
-                    .return_outputs = false});
+    const fsdp::PipelineBatch whole{.args = {batch.tokens},
+                                    .target = batch.targets,
+                                    .losses = &losses,
+                                    .return_outputs = false};
+    if (at::GradMode::is_enabled()) {
+      schedule->step(whole);
+    } else {
+      schedule->eval(whole);
+    }
     if (losses.empty()) {
       return at::zeros({}, batch.tokens.options().dtype(at::kFloat));
     }
@@ -103,7 +109,7 @@ BatchRunner MakeBatchRunner(const Config& config,
   return [&config, model = std::move(model)](const Batch& batch) mutable {
     const at::Tensor loss =
         BatchLoss(config, fsdp::forward(model, batch.tokens), batch.targets);
-    loss.backward();
+    if (at::GradMode::is_enabled()) loss.backward();
     return fsdp::full_tensor(loss).detach();
   };
 }

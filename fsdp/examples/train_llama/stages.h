@@ -21,10 +21,10 @@ namespace llama {
 void KeepStage(const Config& config, const fsdp::ParallelDims& dims,
                Llama& model);
 
-// Runs forward and backward, and returns the batch's loss, divided by
-// --accumulate. In a pipeline only the last stage knows it: the others return
-// 0, and the last one the loss times the stage count, so that the average over
-// all ranks is the loss.
+// Runs forward and backward, or, without grad mode, forward alone, and returns
+// the batch's loss, divided by --accumulate. In a pipeline only the last stage
+// knows it: the others return 0, and the last one the loss times the stage
+// count, so that the average over all ranks is the loss.
 using BatchRunner = std::function<at::Tensor(const Batch& batch)>;
 
 // For a sharded model. `config` must outlive the result, which all ranks in a

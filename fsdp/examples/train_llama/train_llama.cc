@@ -5,6 +5,7 @@
 //
 // Tested by tests/fsdp/examples/resume_test.py.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,6 +20,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "c10/core/GradMode.h"
+#include "fsdp/averaging/averaged_model.h"
+#include "fsdp/averaging/averages_scope.h"
+#include "fsdp/averaging/avg_fn.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/examples/train_llama/checkpoints.h"
@@ -31,6 +36,7 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/launch.h"
+#include "fsdp/mesh/mesh_collectives.h"
 #include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/module/init.h"
@@ -164,8 +170,21 @@ Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
   return batch;
 }
 
+// Null without --ema and --average-from.
+std::shared_ptr<fsdp::optim::AveragedModel> MakeAverage(const Config& config,
+                                                        const Llama& model) {
+  if (!config.has_average()) return nullptr;
+  return std::make_shared<fsdp::optim::AveragedModel>(
+      *model, fsdp::optim::AveragedModelOptions{
+                  .avg_fn = config.ema.has_value()
+                                ? fsdp::optim::get_ema_avg_fn(*config.ema)
+                                : fsdp::optim::get_swa_avg_fn(),
+                  .steps = {.first = std::max<int64_t>(config.average_from, 1),
+                            .every = config.average_every}});
+}
+
 // Runs forward and backward for all batches in a step. Returns the loss on this
-// rank's sequences.
+// rank's sequences. Without grad mode it runs forward alone.
 at::Tensor ForwardBackward(const Config& config, const fsdp::ParallelDims& dims,
                            const Corpus& corpus, int64_t step, Llama& model,
                            const BatchRunner& run) {
@@ -186,6 +205,7 @@ absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
                        const BatchRunner& run,
                        torch::optim::Optimizer& optimizer,
                        fsdp::LearningRate* learning_rate,
+                       fsdp::optim::AveragedModel* average,
                        Checkpoints& checkpoints, Progress& progress) {
   optimizer.zero_grad();
   const at::Tensor loss =
@@ -200,6 +220,10 @@ absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
   if (!staged.ok()) return staged;
   fsdp::update_expert_bias(*model, dims.get_optional_mesh("loss"));
   optimizer.step();
+  // Ranks average the parts that they have.
+  if (average != nullptr) {
+    average->update_after_step(*model, progress.num_steps() + 1);
+  }
   progress.Add(loss, optimizer.param_groups()[0].options().get_lr());
   if (learning_rate != nullptr) learning_rate->step();
   return checkpoints.AfterStep();
@@ -213,6 +237,28 @@ void PrintOffloadedBytes(const fsdp::Prepared& training) {
       "kept %.1f MiB of activations in the memory of the CPU until backward",
       static_cast<double>(training.activation_offload->num_saved_bytes()) /
           kMib));
+}
+
+// Prints the losses of the average and of the trained weights.
+void PrintAverageLoss(const Config& config, const fsdp::ParallelDims& dims,
+                      const Corpus& corpus, int64_t last_step, Llama& model,
+                      const BatchRunner& run,
+                      fsdp::optim::AveragedModel* average) {
+  if (average == nullptr || last_step < 0) return;
+  const c10::NoGradGuard no_grad;
+  const auto evaluate = [&] {
+    at::Tensor loss =
+        ForwardBackward(config, dims, corpus, last_step, model, run)
+            .to(at::kDouble);
+    fsdp::AllReduce(loss, fsdp::ReduceOp::kAvg, fsdp::world_group());
+    return loss.item<double>();
+  };
+  const double trained = evaluate();
+  const fsdp::optim::AveragesScope averages(*average, *model);
+  Say(absl::StrFormat(
+      "the average of %d weights has loss %.4f on the last batch, and the "
+      "trained weights %.4f",
+      average->n_averaged(), evaluate(), trained));
 }
 
 // Prints the operators that could not compute with parts of activations. For
@@ -251,12 +297,15 @@ absl::Status Train(Config config) {
       model, config.train, HowToPrepare(config, dims, model, *optimizer));
   if (!training.ok()) return training.status();
   Progress progress(config);
+  const std::shared_ptr<fsdp::optim::AveragedModel> average =
+      MakeAverage(config, model);
   Checkpoints checkpoints({.config = config,
                            .data_bytes = corpus->num_bytes(),
                            .model = model,
                            .optimizer = *optimizer,
                            .progress = progress,
-                           .training = *training});
+                           .training = *training,
+                           .average = average});
   // The host waits for the experts' token counts, and cannot gather ahead by
   // itself.
   if (dims.degrees().ep > 1) fsdp::prefetch_blocks(model->layers->children());
@@ -265,7 +314,12 @@ absl::Status Train(Config config) {
   while (status.ok() && progress.num_steps() < config.steps &&
          !checkpoints.should_stop()) {
     status = TrainStep(config, dims, *corpus, model, run, *optimizer,
-                       training->learning_rate.get(), checkpoints, progress);
+                       training->learning_rate.get(), average.get(),
+                       checkpoints, progress);
+  }
+  if (status.ok()) {
+    PrintAverageLoss(config, dims, *corpus, progress.num_steps() - 1, model,
+                     run, average.get());
   }
   if (status.ok()) PrintOffloadedBytes(*training);
   if (status.ok()) PrintGatheredOperators();

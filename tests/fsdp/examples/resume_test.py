@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -149,6 +150,59 @@ class ResumeTest(unittest.TestCase):
         losses = self.losses("uninterrupted")
         self.expect_close(self.losses("resumed"), losses)
         self.assertLess(losses[-1], losses[0])
+
+    def test_an_average_goes_on_and_is_exported(self):
+        train = ("--data=text", "--ema=0.75")
+        whole = (*train, "--checkpoint-dir=whole", "--steps=6")
+        printed = self.train(1, *whole, "--export=whole.safetensors")
+        self.assertIn("exported the average to whole.safetensors", printed)
+        alone = re.search(r"the average of 6 weights has loss (\S+)", printed)
+        kept = (*train, "--checkpoint-dir=run")
+        self.train(3, *kept, "--steps=3", "--batch=6")
+        with self.job(1, *kept, "--steps=6") as job:
+            job.end(1)
+            self.assertIn("batch was 6 and is 4", job.told())
+        shutil.rmtree(self.folder / "run")
+        self.train(2, *kept, "--steps=3")
+        for world_size, flags in ((4, ("--replicate=2",)), (2, ("--pp=2",))):
+            shutil.rmtree(self.folder / "copy", ignore_errors=True)
+            shutil.copytree(self.folder / "run", self.folder / "copy")
+            printed = self.train(
+                world_size,
+                *train,
+                *flags,
+                "--checkpoint-dir=copy",
+                "--steps=6",
+                "--export=resumed.safetensors",
+            )
+            resumed = re.search(
+                r"the average of 6 weights has loss (\S+) on the last batch, "
+                r"and the trained weights (\S+)",
+                printed,
+            )
+            self.assertAlmostEqual(
+                float(resumed[1]), float(alone[1]), delta=2e-3
+            )
+            # At a rising speed the average is behind.
+            self.assertGreater(float(resumed[1]), float(resumed[2]))
+            self.convert(
+                "diff",
+                "resumed.safetensors",
+                "whole.safetensors",
+                "--atol=1e-4",
+            )
+        # The average is a model of its own in the checkpoint.
+        self.convert(
+            "diff",
+            "whole/step-6",
+            "whole.safetensors",
+            "--include",
+            "average.module.*",
+            "--rename",
+            r"s/^average\.module\.//",
+        )
+        last = self.convert("inspect", "whole/step-6")
+        self.assertIn("average.n_averaged", last)
 
     def test_ends_with_a_message_when_a_rank_dies(self):
         forever = ("--data=text", "--steps=1000000", "--batch=3")

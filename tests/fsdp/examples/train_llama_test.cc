@@ -73,6 +73,11 @@ TEST(Config, RefusesUnknownKeysByName) {
   refuses({"--data=a", "--export=b.pt"}, "--export requires --checkpoint-dir");
   refuses({"--data=a", "--checkpoint-dir=c", "--keep-every=10"},
           "--keep-every requires --keep-last");
+  refuses({"--data=a", "--ema=1.5"}, "ema is '1.5', not a number from 0 to 1");
+  refuses({"--data=a", "--ema=-0.5"}, "ema is '-0.5'");
+  refuses({"--data=a", "--average-from=-1"}, "average-from is '-1'");
+  refuses({"--data=a", "--average-every=2"},
+          "--average-every requires --ema=DECAY");
 }
 
 TEST(Config, ReadsTheOptionsForSaving) {

@@ -34,6 +34,9 @@ DEFAULTS = {
     # Of Muon; "" is None.
     "adjust_lr_fn": "",
     "nesterov": True,
+    # Of weights: "", "ema" or "mean".
+    "average": "",
+    "ema_decay": 0.9,
     "steps": 10,
     "row_length": ROW_LENGTH,
     # How many fewer collectives of each kind a step makes than PyTorch's.

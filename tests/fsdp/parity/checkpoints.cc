@@ -3,6 +3,7 @@
 #include "tests/fsdp/parity/checkpoints.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -33,19 +34,23 @@ fsdp::StateDict MakeState(const torch::nn::Module& module,
 
 void SaveCheckpoint(const std::string& path, int64_t step,
                     const torch::nn::Module& module,
-                    torch::optim::Optimizer& optimizer) {
+                    torch::optim::Optimizer& optimizer,
+                    const std::shared_ptr<Stateful>& average) {
   const bool full = absl::EndsWith(path, "-full");
   fsdp::StateDict state = MakeState(
       module, optimizer, {.full_state_dict = full, .cpu_offload = full});
   state["train"] = fsdp::StateDict{{"step", step}, {"note", kNote}};
+  if (average != nullptr) state["average"] = average;
   fsdp::ThrowIfError(fsdp::save(state, path));
 }
 
 void LoadCheckpoint(const std::string& path, int64_t step,
                     torch::nn::Module& module,
-                    torch::optim::Optimizer& optimizer) {
+                    torch::optim::Optimizer& optimizer,
+                    const std::shared_ptr<Stateful>& average) {
   fsdp::StateDict state = MakeState(module, optimizer, {});
   state["train"] = fsdp::StateDict{{"step", 0}, {"note", ""}};
+  if (average != nullptr) state["average"] = average;
   fsdp::ThrowIfError(absl::EndsWith(path, "-full")
                          ? fsdp::load_from_rank0(state, path)
                          : fsdp::load(state, path));

@@ -9,8 +9,6 @@ fsdp on other ranks than those that saved. The figures are written to muon.json
 in Bazel's folder of outputs.
 """
 
-import json
-import os
 import pathlib
 import sys
 
@@ -18,9 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "interop"))
 
 import cases
 import harness
-import prepare
-import results
-import trainers
+import whole_model
 
 CASES = {
     "original": {},
@@ -45,41 +41,6 @@ def muon(name, options, **others):
     )
 
 
-def run_theirs(suite, phase, configs, **options):
-    """Python on the whole model; returns the folder of results."""
-    name = f"{phase}-theirs"
-    whole = [{**config, "mesh": []} for config in configs]
-    job = prepare.prepare(suite.scratch, whole, name, **options)
-    out = suite.scratch / f"results-{name}"
-    trainers.wait_for([trainers.start_theirs(job, 1, out)])
-    return out
-
-
-def run_ours(suite, phase, world_size, configs, **options):
-    """fsdp on `world_size` ranks; returns the folder of results."""
-    name = f"{phase}-ours-{world_size}"
-    job = prepare.prepare(suite.scratch, configs, name, **options)
-    out = suite.scratch / f"results-{name}"
-    trainers.wait_for(
-        trainers.start_ours(suite.tool.path, job, world_size, out)
-    )
-    return out
-
-
-def compare(report, name, ours, theirs, config):
-    """Compares the runs in both folders, and notes their differences."""
-    figures = results.compare_training(
-        ours,
-        theirs,
-        results.DTYPES[config["dtype"]],
-        LOSSES[config["dtype"]],
-        first_step=config["first_step"],
-        parameter_tolerance=PARAMETERS[config["dtype"]],
-    )
-    report[name] = figures
-    print("    ", json.dumps({name: figures}), flush=True)
-
-
 def compare_with_whole(suite, report, theirs, saved):
     """Trains on every mesh; on three ranks it saves too."""
     folders = {}
@@ -93,17 +54,20 @@ def compare_with_whole(suite, report, theirs, saved):
             for config in configs:
                 config["save"] = str(saved / f"ours-{config['name']}")
                 config["save_step"] = cases.SAVE_STEP
-        folders[world_size] = run_ours(suite, "train", world_size, configs)
+        folders[world_size] = whole_model.run_ours(
+            suite, "train", world_size, configs
+        )
         for config in configs:
             case = config["name"].split("-")[0]
             suite.case(
                 f"{config['name']} on {world_size}",
-                compare,
+                whole_model.compare,
                 report,
                 f"{config['name']} on {world_size}",
                 folders[world_size] / config["name"],
                 theirs / case,
                 config,
+                (LOSSES, PARAMETERS),
             )
     return folders
 
@@ -125,29 +89,31 @@ def resume(suite, report, theirs, ours, saved):
         )
         for name, options in CASES.items()
     ]
-    python = run_theirs(suite, "resume", from_ours, **wrong)
-    fsdp = run_ours(suite, "resume", 4, from_theirs, **wrong)
+    python = whole_model.run_theirs(suite, "resume", from_ours, **wrong)
+    fsdp = whole_model.run_ours(suite, "resume", 4, from_theirs, **wrong)
     for config in from_ours:
         name = config["name"]
         suite.case(
             f"Python resumes {name}",
-            compare,
+            whole_model.compare,
             report,
             f"Python resumes {name}",
             python / name,
             ours[3] / f"{name}-1",
             config,
+            (LOSSES, PARAMETERS),
         )
     for config in from_theirs:
         name = config["name"]
         suite.case(
             f"fsdp resumes {name}",
-            compare,
+            whole_model.compare,
             report,
             f"fsdp resumes {name}",
             fsdp / name,
             theirs / name,
             config,
+            (LOSSES, PARAMETERS),
         )
 
 
@@ -156,7 +122,7 @@ def main():
     saved = suite.scratch / "checkpoints"
     saved.mkdir()
     report = {}
-    theirs = run_theirs(
+    theirs = whole_model.run_theirs(
         suite,
         "train",
         [
@@ -171,10 +137,7 @@ def main():
     )
     ours = compare_with_whole(suite, report, theirs, saved)
     resume(suite, report, theirs, ours, saved)
-    outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
-    if outputs:
-        path = pathlib.Path(outputs) / "muon.json"
-        path.write_text(json.dumps(report, indent=1))
+    whole_model.write_report(report, "muon.json")
     suite.finish()
 
 

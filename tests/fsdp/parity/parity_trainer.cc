@@ -21,6 +21,9 @@
 #include "ATen/ops/empty.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
+#include "fsdp/averaging/averaged_model.h"
+#include "fsdp/averaging/averages_scope.h"
+#include "fsdp/averaging/avg_fn.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/examples/train_llama/model.h"
@@ -181,8 +184,12 @@ class Trainer {
   void Shard();
   std::unique_ptr<torch::optim::Optimizer> MakeMuon();
   std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
+  void MakeAverage();
+  // This rank's loss of one of a step's micro-batches.
+  at::Tensor Loss(int64_t step, int64_t i);
   // Runs all of a step's micro-batches; returns the mean loss on all ranks.
   double Backward(int64_t step);
+  double AverageLoss(int64_t step);
   void Clip();
   void WriteGradients();
   void WriteParameters();
@@ -198,6 +205,8 @@ class Trainer {
   std::vector<std::string> shard_axes_;  // in mesh_, for fully_shard
   std::optional<FSDPModule> sharded_;
   std::set<ProcessGroup> groups_;  // all groups in which the model communicates
+  // Null if the job has none; shared with the state of a checkpoint.
+  std::shared_ptr<optim::AveragedModel> average_;
   at::Tensor data_;  // [micro-batches of all steps, batch, tokens and target]
 };
 
@@ -287,6 +296,37 @@ std::unique_ptr<torch::optim::Optimizer> Trainer::MakeOptimizer() {
                                               torch::optim::AdamOptions(lr));
 }
 
+void Trainer::MakeAverage() {
+  const std::string kind = config_["average"];
+  if (kind.empty()) return;
+  TORCH_CHECK_VALUE(kind == "ema" || kind == "mean", "no average of a job: '",
+                    kind, "'");
+  average_ = std::make_shared<optim::AveragedModel>(
+      *model_.module,
+      optim::AveragedModelOptions{
+          .avg_fn = kind == "ema" ? optim::get_ema_avg_fn(
+                                        config_["ema_decay"].get<double>())
+                                  : nullptr});
+}
+
+at::Tensor Trainer::Loss(int64_t step, int64_t i) {
+  const int64_t num = config_["accumulate"];
+  // Ranks that cut one model have the same rows.
+  const at::Tensor rows =
+      data_[step * num + i].chunk(get_world_size() / tp_)[get_rank() / tp_];
+  const int64_t length = config_["row_length"].get<int64_t>() - 1;
+  const at::Tensor logits = model_.forward(rows.narrow(1, 0, length))
+                                .to(DtypeNamed(config_["dtype"]));
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
+                                rows.narrow(1, 1, length).reshape({-1}));
+}
+
+double Trainer::AverageLoss(int64_t step) {
+  const optim::AveragesScope averages(*average_, *model_.module);
+  const c10::NoGradGuard no_grad;
+  return Loss(step, config_["accumulate"].get<int64_t>() - 1).item<double>();
+}
+
 double Trainer::Backward(int64_t step) {
   const int64_t num = config_["accumulate"];
   double total = 0;
@@ -294,15 +334,7 @@ double Trainer::Backward(int64_t step) {
     const bool last = i == num - 1;
     if (config_["no_sync"]) sharded_->set_requires_gradient_sync(last);
     if (config_["postpone_all_reduce"]) sharded_->set_requires_all_reduce(last);
-    // Ranks that cut one model have the same rows.
-    const at::Tensor rows =
-        data_[step * num + i].chunk(get_world_size() / tp_)[get_rank() / tp_];
-    const int64_t length = config_["row_length"].get<int64_t>() - 1;
-    const at::Tensor logits = model_.forward(rows.narrow(1, 0, length))
-                                  .to(DtypeNamed(config_["dtype"]));
-    const at::Tensor loss =
-        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
-                               rows.narrow(1, 1, length).reshape({-1}));
+    const at::Tensor loss = Loss(step, i);
     (loss / num).backward();
     total += loss.item<double>() / static_cast<double>(num);
   }
@@ -330,6 +362,12 @@ void Trainer::WriteParameters() {
     WriteTensor(
         out_ + "/param." + item.key() + ".bin",
         parameter.has_value() ? parameter->full_tensor() : item.value());
+  }
+  if (average_ == nullptr) return;
+  const optim::AveragesScope averages(*average_, *model_.module);
+  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
+    WriteTensor(out_ + "/param.average." + name + ".bin",
+                parameter.full_tensor());
   }
 }
 
@@ -373,15 +411,19 @@ void Trainer::Run() {
               .view({-1, job_["batch"].get<int64_t>(),
                      job_["length"].get<int64_t>()});
   const std::unique_ptr<torch::optim::Optimizer> optimizer = MakeOptimizer();
+  MakeAverage();
   const int64_t steps = config_["steps"];
   const int64_t first_step = config_["first_step"];
   if (config_["load"] != "") {
-    LoadCheckpoint(config_["load"], first_step, *model_.module, *optimizer);
+    LoadCheckpoint(config_["load"], first_step, *model_.module, *optimizer,
+                   average_);
   }
-  at::Tensor losses = at::empty({steps - first_step}, at::kDouble);
+  const int64_t num_losses = steps - first_step + (average_ ? 1 : 0);
+  at::Tensor losses = at::empty({num_losses}, at::kDouble);
   for (int64_t step = first_step; step < steps; ++step) {
     if (step == config_["save_step"]) {
-      SaveCheckpoint(config_["save"], step, *model_.module, *optimizer);
+      SaveCheckpoint(config_["save"], step, *model_.module, *optimizer,
+                     average_);
     }
     optimizer->zero_grad();
     for (const ProcessGroup& group : groups_) Count(group).Reset();
@@ -389,8 +431,10 @@ void Trainer::Run() {
     if (step == 0) WriteGradients();
     Clip();
     optimizer->step();
+    if (average_) average_->update_parameters(*model_.module);
     if (step == 1) WriteCounts();
   }
+  if (average_) losses[steps - first_step] = AverageLoss(steps - 1);
   AllReduce(losses, ReduceOp::kAvg, world_group());
   WriteTensor(out_ + "/losses.bin", losses);
   WriteParameters();

@@ -8,6 +8,8 @@ configuration: losses.bin, grad.<name>.bin after the first backward,
 param.<name>.bin at the end, all in the dtype of the model; placements.json, the
 text of each parameter's placements; and counts.json and bytes.json, the
 collectives of the second step by kind, and the bytes that rank 0 gave to them.
+With an average of the weights the last loss is its loss on the last rows, and
+param.average.<name>.bin has its parameters.
 """
 
 import json
@@ -29,6 +31,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import get_ema_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -165,6 +169,15 @@ def rows_of_rank(config, rows):
     return share[:, : config["row_length"]]
 
 
+def loss_of(model, config, rows):
+    """The mean over this rank's rows."""
+    mine = rows_of_rank(config, rows)
+    logits = model(mine[:, :-1]).to(DTYPES[config["dtype"]])
+    return F.cross_entropy(
+        logits.reshape(-1, logits.size(-1)), mine[:, 1:].reshape(-1)
+    )
+
+
 def backward(model, config, batches):
     """All micro-batches of one step; returns the loss of this rank."""
     num = config["accumulate"]
@@ -174,12 +187,8 @@ def backward(model, config, batches):
             model.set_requires_gradient_sync(i == num - 1)
         if config["postpone_all_reduce"]:
             model.set_requires_all_reduce(i == num - 1)
-        mine = rows_of_rank(config, rows)
-        logits = model(mine[:, :-1]).to(DTYPES[config["dtype"]])
         with parallel.loss_context(config["plan"]):
-            loss = F.cross_entropy(
-                logits.reshape(-1, logits.size(-1)), mine[:, 1:].reshape(-1)
-            )
+            loss = loss_of(model, config, rows)
             (loss / num).backward()
         total += whole(loss).item() / num
     return total
@@ -231,6 +240,20 @@ def make_optimizer(job, config, model):
     return torch.optim.Adam(trained, lr=job["lr"], foreach=config["tp"] == 1)
 
 
+def make_average(config, model):
+    """A model of its own, or None."""
+    if not config["average"]:
+        return None
+    average_by = {"ema": get_ema_avg_fn(config["ema_decay"]), "mean": None}
+    return AveragedModel(model, avg_fn=average_by[config["average"]])
+
+
+def mean_of_ranks(loss):
+    mean = torch.tensor(loss, dtype=torch.float64)
+    dist.all_reduce(mean)
+    return mean.item() / dist.get_world_size()
+
+
 def train(job, config, out):
     model = make_model(job, config)
     mesh = cut(model, config, make_mesh(config))
@@ -240,16 +263,17 @@ def train(job, config, out):
         shard(model, config, mesh)
     write_placements(out, model)
     optimizer = make_optimizer(job, config, model)
+    average = make_average(config, model)
     data = torch.from_numpy(numpy.fromfile(job["data"], numpy.int64))
     data = data.view(-1, job["batch"], job["length"])
     num = config["accumulate"]
     losses = []
     first_step = config["first_step"]
     if config["load"]:
-        checkpoints.load(config["load"], first_step, model, optimizer)
+        checkpoints.load(config["load"], first_step, model, optimizer, average)
     for step in range(first_step, config["steps"]):
         if step == config["save_step"]:
-            checkpoints.save(config["save"], step, model, optimizer)
+            checkpoints.save(config["save"], step, model, optimizer, average)
         rows = data[step * num : (step + 1) * num]
         optimizer.zero_grad()
         counting = CountCollectives()
@@ -268,9 +292,14 @@ def train(job, config, out):
                         write(out / f"grad.{name}.bin", whole(parameter.grad))
             clip(model, config)
             optimizer.step()
-        mean = torch.tensor(loss, dtype=torch.float64)
-        dist.all_reduce(mean)
-        losses.append(mean.item() / dist.get_world_size())
+        losses.append(mean_of_ranks(loss))
+        if average is not None:
+            average.update_parameters(model)
+    if average is not None:
+        with torch.no_grad():
+            losses.append(mean_of_ranks(loss_of(average, config, rows[-1])))
+        for name, parameter in average.module.named_parameters():
+            write(out / f"param.average.{name}.bin", whole(parameter))
     write(out / "losses.bin", torch.tensor(losses, dtype=torch.float64))
     for name, parameter in model.named_parameters():
         write(out / f"param.{name}.bin", whole(parameter))
