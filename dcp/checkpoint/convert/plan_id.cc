@@ -12,6 +12,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert/spec_text.h"
 #include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/lens/lensed_tensor.h"
 #include "dcp/checkpoint/mapped/mapped_tensor.h"
 
 namespace dcp {
@@ -19,7 +20,7 @@ namespace {
 
 // Changes with every version of this program that plans other files or pieces,
 // or writes other bytes for the same plan.
-constexpr absl::string_view kPlanners = "planners 3";
+constexpr absl::string_view kPlanners = "planners 4";
 
 void AppendOpened(const SourceFiles& files, SourceView view,
                   std::string& text) {
@@ -74,6 +75,11 @@ void AppendLocations(const Output& output, std::string& text) {
     if (payload.stored->mapped == nullptr) continue;
     for (const TensorEntry* const source : payload.stored->mapped->sources()) {
       append(source);
+      if (source->lensed == nullptr) continue;
+      append(&source->lensed->values());
+      for (const LensTable& table : source->lensed->tables()) {
+        append(table.tensor);
+      }
     }
   }
 }
@@ -87,6 +93,9 @@ std::string PlanText(const Conversion& conversion,
   AppendSelected(conversion, text);
   // Only the files that the conversion needs have been opened.
   AppendOpened(conversion.source->files(), view, text);
+  for (const auto& other : conversion.source->others()) {
+    AppendOpened(other->files(), view, text);
+  }
   if (conversion.companions.files != nullptr) {
     AppendOpened(*conversion.companions.files, view, text);
   }

@@ -26,6 +26,7 @@
 #include "dcp/checkpoint/destination/save_id.h"
 #include "dcp/checkpoint/files/source_loss.h"
 #include "dcp/checkpoint/formats/model_files.h"
+#include "dcp/checkpoint/lens/mean_weights.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/io/lane.h"
@@ -257,7 +258,11 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
     if (how.piece_bytes != 0 && !source.mapped()->are_made_in_parts()) {
       return absl::InvalidArgumentError(
           "workers cannot share a conversion that decodes or encodes blocks, "
-          "merges an adapter or takes a mean; let one process do that");
+          "or merges an adapter; let one process do that");
+    }
+    for (std::string& text :
+         RepeatedInMean(MeanTerms(src, *options.open.map))) {
+      plan.warnings.push_back(std::move(text));
     }
     plan.map = PlanMap(*options.open.map, source.mapped()->report);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
@@ -47,6 +48,9 @@ class SpecWriter {
   void Add(absl::string_view name, const std::vector<Value>& values) {
     for (const Value& value : values) Add(name, value);
   }
+  void AddExactly(absl::string_view name, double value) {
+    Add(name, absl::StrFormat("%.17g", value));
+  }
   // A long text.
   void AddDigest(absl::string_view name, const std::string& value) {
     Add(name, Xxh3Digest(AsBytes(value)));
@@ -76,7 +80,7 @@ void AddMapOptions(const MapOptions& options, SpecWriter& text) {
 
 void AddMap(const MapSpec& map, SpecWriter& text) {
   const auto& [mapping, options, model_from, model_to, states_from, states_to,
-               adapter, average, encode, encode_exclude] = map;
+               adapter, average, source_weight, encode, encode_exclude] = map;
   // The elements that the mapping expects to be equal do not follow from the
   // places where it puts them.
   text.AddDigest("map.rules", mapping.text());
@@ -86,7 +90,11 @@ void AddMap(const MapSpec& map, SpecWriter& text) {
   text.Add("map.states_from", states_from);
   text.Add("map.states_to", states_to);
   text.Add("map.adapter", adapter);
-  text.Add("map.average", average);
+  for (const auto& [path, weight] : average) {
+    text.Add("map.average", path);
+    text.AddExactly("map.weight", weight);
+  }
+  if (!average.empty()) text.AddExactly("map.source_weight", source_weight);
   text.Add("map.encode", encode);
   text.Add("map.encode_exclude", encode_exclude);
 }

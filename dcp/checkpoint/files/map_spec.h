@@ -11,6 +11,12 @@
 
 namespace dcp {
 
+// Another checkpoint of a mean.
+struct MeanTerm {
+  std::string path;
+  double weight = 1;
+};
+
 struct MapSpec {
   Mapping mapping;
   MapOptions options;
@@ -24,9 +30,10 @@ struct MapSpec {
   std::string states_to = {};
   // Computed before the rules apply: the folder of a LoRA adapter that is
   // merged into the source, or other checkpoints with the same tensors, for a
-  // mean. Not both.
+  // mean. Not both. Weights are relative: the mean is divided by their sum.
   std::string adapter = {};
-  std::vector<std::string> average = {};
+  std::vector<MeanTerm> average = {};
+  double source_weight = 1;  // in the mean
   // Computed after the rules apply: the resulting tensors become float8 codes
   // with scales, named by the destination side's `blocks`, except for those
   // that `blocks` or one of these globs excludes.

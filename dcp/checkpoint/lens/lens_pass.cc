@@ -41,37 +41,19 @@ double FusedMultiplyAdd(double x, double y, double sum) {
   return std::fma(x, y, sum);
 }
 
-// Rounds to torch's type for the result of each operation.
-void RoundTo(DType dtype, std::span<float> values) {
-  if (ElementSize(dtype) >= sizeof(float)) return;
-  std::array<uint8_t, kChunkElements * sizeof(uint16_t)> rounded;
-  EncodeFloats(dtype, values, rounded.data());
-  DecodeFloats(dtype, rounded.data(), values);
-}
-void RoundTo(DType /*dtype*/, std::span<double> /*values*/) {}
-
-uint64_t NumBeyond(DType dtype, std::span<const float> values) {
-  return CountBeyond(dtype, values);
-}
-uint64_t NumBeyond(DType /*dtype*/, std::span<const double> /*values*/) {
-  return 0;
-}
-
-// The running mean after one more checkpoint, the `count`-th, as torch's
-// swa_utils computes it: mean + (x - mean) / count, each step in the tensor's
-// type. Returns how many differences are out of range.
+// The running mean after one more checkpoint. `divisor` is the sum of the
+// weights divided by the checkpoint's.
 template <typename T>
-uint64_t AddToMean(DType dtype, uint64_t count, const T* x, std::span<T> mean) {
-  std::array<T, kChunkElements> steps;
-  const std::span<T> step(steps.data(), mean.size());
-  for (size_t i = 0; i < mean.size(); ++i) step[i] = x[i] - mean[i];
-  const uint64_t num_beyond = NumBeyond(dtype, step);
-  RoundTo(dtype, step);
-  for (T& value : step) value /= static_cast<T>(count);
-  RoundTo(dtype, step);
-  for (size_t i = 0; i < mean.size(); ++i) mean[i] += step[i];
-  RoundTo(dtype, mean);
-  return num_beyond;
+void AddToMean(T divisor, const T* x, std::span<T> mean) {
+  for (size_t i = 0; i < mean.size(); ++i) {
+    mean[i] += (x[i] - mean[i]) / divisor;
+  }
+}
+
+bool HoldsExactly(DType stored, DType type) {
+  return type == stored ||
+         (type == DType::kFloat32 && stored != DType::kFloat64) ||
+         type == DType::kFloat64;
 }
 
 // The smallest box that holds both.
@@ -115,10 +97,8 @@ bool LensPass::Holds(const LensedTensor& tensor, DType type) {
   if (tensor.kind() == LensedTensor::Kind::kScales) {
     return ElementSize(type) > 1;
   }
-  const DType stored = tensor.entry().dtype;
-  return type == stored ||
-         (type == DType::kFloat32 && stored != DType::kFloat64) ||
-         type == DType::kFloat64;
+  return tensor.kind() == LensedTensor::Kind::kMean ||
+         HoldsExactly(tensor.entry().dtype, type);
 }
 
 absl::Status LensPass::Run(const LensedWindow& work, ReadTable read) {
@@ -356,13 +336,12 @@ absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
   return absl::OkStatus();
 }
 
-// Splits the window into parts small enough to hold the other tables' elements.
+// Splits the window into parts small enough to hold the tables' elements.
 template <typename T>
 absl::Status LensPass::Average(const LensedWindow& work, ReadTable read) {
-  const uint64_t num_others =
-      std::max<uint64_t>(work.tensor->tables().size(), 1);
   const uint64_t most = std::max<uint64_t>(
-      kMaxLensTableBytes / sizeof(T) / num_others, kChunkElements);
+      kMaxLensTableBytes / sizeof(T) / work.tensor->tables().size(),
+      kChunkElements);
   LensedWindow some = work;
   const uint64_t end = work.window.first + work.window.num_elements;
   while (some.window.first < end) {
@@ -380,24 +359,32 @@ template <typename T>
 absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
   const std::optional<Box> bounds = NeededBounds(work);
   if (!bounds.has_value()) return absl::OkStatus();
-  const Dims& shape = work.tensor->shape();
-  std::vector<const Region*> others;
-  for (size_t i = 0; i < work.tensor->tables().size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(others.emplace_back(),
-                         Get<T>(*work.tensor, i, *bounds, read));
+  const LensedTensor& tensor = *work.tensor;
+  const Dims& shape = tensor.shape();
+  // The first table's elements are in place, unless `type` has rounded them.
+  const bool first_is_there = HoldsExactly(tensor.entry().dtype, work.type);
+  std::vector<const Region*> regions(tensor.tables().size());
+  for (size_t n = first_is_there ? 1 : 0; n < regions.size(); ++n) {
+    if (tensor.divisors()[n] == 0) continue;
+    DCP_ASSIGN_OR_RETURN(regions[n], Get<T>(tensor, n, *bounds, read));
   }
   ForEachInRow<T>(work, [&](uint64_t number, std::span<T> values) {
     const Dims index = IndexOfElement(number, shape);
-    for (size_t n = 0; n < others.size(); ++n) {
-      const Region& other = *others[n];
+    bool has_begun = first_is_there && tensor.divisors()[0] != 0;
+    for (size_t n = 0; n < regions.size(); ++n) {
+      if (regions[n] == nullptr) continue;
+      const Region& region = *regions[n];
       int64_t at = 0;
       for (size_t i = 0; i < shape.size(); ++i) {
-        at += (index[i] - other.box.offsets[i]) * other.strides[i];
+        at += (index[i] - region.box.offsets[i]) * region.strides[i];
       }
-      const uint64_t num_beyond =
-          AddToMean(work.tensor->entry().dtype, n + 2,
-                    other.template values<T>() + at, values);
-      if (work.num_beyond != nullptr) *work.num_beyond += num_beyond;
+      const T* const x = region.template values<T>() + at;
+      if (has_begun) {
+        AddToMean(static_cast<T>(tensor.divisors()[n]), x, values);
+      } else {
+        std::copy_n(x, values.size(), values.begin());
+        has_begun = true;
+      }
     }
   });
   return absl::OkStatus();

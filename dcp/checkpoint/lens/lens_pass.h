@@ -42,8 +42,9 @@ class LensPass {
   using ReadTable = absl::FunctionRef<absl::Status(
       const LensTable& table, const Box& box, DType as, uint8_t* dst)>;
 
-  // Whether `type` holds the tensor's values exactly, so that they can be put
-  // in place in this type.
+  // Whether the tensor's elements can be computed in `type`: it holds the
+  // values exactly, so that they can be put in place, or, for a mean, all
+  // values are read as tables.
   static bool Holds(const LensedTensor& tensor, DType type);
 
   // ResourceExhausted if the window needs more table bytes at once than may be

@@ -13,6 +13,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/lens/adapter_config.h"
 #include "dcp/checkpoint/lens/adapter_layers.h"
+#include "dcp/checkpoint/lens/mean_weights.h"
 #include "dcp/checkpoint/lens/quantization.h"
 #include "dcp/mapping/language/mapping_file.h"
 #include "dcp/tensor/dtype.h"
@@ -78,7 +79,12 @@ class LensedEntriesBuilder {
     return absl::OkStatus();
   }
 
-  absl::Status AddMeans(absl::Span<const StoredEntries> others) {
+  absl::Status AddMeans(absl::Span<const StoredEntries> others,
+                        const MapSpec& spec) {
+    const std::vector<MeanTerm> terms = MeanTerms(stored_.path, spec);
+    DCP_RETURN_IF_ERROR(CheckMeanWeights(terms));
+    std::vector<double> weights;
+    for (const MeanTerm& term : terms) weights.push_back(term.weight);
     std::vector<Tensors> tensors;
     for (const StoredEntries& other : others) {
       tensors.push_back(TensorsByName(other));
@@ -92,7 +98,7 @@ class LensedEntriesBuilder {
       if (!IsFloatingPoint(tensor->dtype) && !IsComplex(tensor->dtype)) {
         continue;
       }
-      std::vector<LensTable> tables;
+      std::vector<LensTable> tables = {ScaleTable(i)};
       for (size_t n = 0; n < others.size(); ++n) {
         DCP_RETURN_IF_ERROR(
             CheckNotQuantized(name, *tensors[n].at(name), "averaged"));
@@ -100,9 +106,8 @@ class LensedEntriesBuilder {
                           .tensor = tensors[n].at(name),
                           .files = others[n].files});
       }
-      DCP_ASSIGN_OR_RETURN(
-          std::unique_ptr<const LensedTensor> mean,
-          LensedTensor::Mean(fs_, ScaleTable(i), std::move(tables)));
+      DCP_ASSIGN_OR_RETURN(std::unique_ptr<const LensedTensor> mean,
+                           LensedTensor::Mean(fs_, std::move(tables), weights));
       lensed_.by_values[i] = {.tensor = std::move(mean)};
     }
     return absl::OkStatus();
@@ -220,7 +225,7 @@ absl::StatusOr<LensedEntries> LensEntries(
                          ReadAdapterConfig(fs, spec.adapter, stop));
     DCP_RETURN_IF_ERROR(builder.AddAdapter(others[0], config));
   } else if (!others.empty()) {
-    DCP_RETURN_IF_ERROR(builder.AddMeans(others));
+    DCP_RETURN_IF_ERROR(builder.AddMeans(others, spec));
   }
   return std::move(builder).Take();
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/check.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/lens/quantization.h"
 #include "dcp/tensor/float_codec.h"
@@ -151,7 +152,10 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
 }
 
 absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
-    FileSystem& fs, const LensTable& first, std::vector<LensTable> others) {
+    FileSystem& fs, std::vector<LensTable> tables,
+    const std::vector<double>& weights) {
+  DCP_CHECK(tables.size() == weights.size());
+  const LensTable first = tables.front();
   if (!HasFloatCodec(first.tensor->dtype) ||
       ElementSize(first.tensor->dtype) == 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -160,16 +164,22 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
         "cast it first, or leave it out of these checkpoints in runs of their "
         "own"));
   }
-  for (const LensTable& other : others) {
+  for (const LensTable& other : tables) {
     if (other.tensor->dtype != first.tensor->dtype ||
         other.tensor->shape != first.tensor->shape) {
       return MismatchError(first, other,
                            "a mean needs tensors of one type and shape");
     }
   }
-  return absl::WrapUnique(
+  auto lensed = absl::WrapUnique(
       new LensedTensor(Kind::kMean, fs, first, first.tensor->dtype,
-                       first.tensor->shape, std::move(others)));
+                       first.tensor->shape, std::move(tables)));
+  double sum = 0;
+  for (const double weight : weights) {
+    sum += weight;
+    lensed->divisors_.push_back(weight == 0 ? 0 : sum / weight);
+  }
+  return lensed;
 }
 
 absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Rescaled(

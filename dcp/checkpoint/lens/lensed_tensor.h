@@ -45,7 +45,7 @@ class LensedTensor {
   enum class Kind : uint8_t {
     kScales,        // codes times scales; the table has the scales
     kAdapter,       // W + factor * B A; the tables are A [r, in] and B [out, r]
-    kMean,          // the running mean; the tables are the second, third, ...
+    kMean,          // the running mean; the tables are the first, second, ...
     kRescale,       // RescaledSource explains it; it has no tables
     kEncodedCodes,  // the blocks' codes; the table has the values
     kEncodedScales,  // the blocks' scales; the table has the values
@@ -75,12 +75,16 @@ class LensedTensor {
       FileSystem& fs, const LensTable& weight, const LensTable& a,
       const LensTable& b, double factor);
 
-  // m_1 is the first, and m_n is m_(n-1) + (x_n - m_(n-1)) / n, the arithmetic
-  // in torch.optim.swa_utils.AveragedModel on a CPU: each of the three steps
-  // rounds to the tensor's type. Only for float64, float32, float16 and
-  // bfloat16.
+  // The sum of w_n x_n divided by the sum W_n of the weights: m_1 is the first,
+  // and m_n is m_(n-1) + (x_n - m_(n-1)) / (W_n / w_n). With equal weights W_n
+  // / w_n is n, and these are the steps of torch.optim.swa_utils.AveragedModel
+  // on a CPU for float32. They are in float32 for float16 and bfloat16 too, and
+  // in float64 for float64; the result is rounded once. Only for these four
+  // types, and at least one weight, of which all are finite and from 0, is
+  // above 0. The first table has the values.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mean(
-      FileSystem& fs, const LensTable& first, std::vector<LensTable> others);
+      FileSystem& fs, std::vector<LensTable> tables,
+      const std::vector<double>& weights);
 
   // The tensor rescaled by `rescaled`, except that its `source` is ignored.
   // Refuses float64, because the arithmetic is float32's.
@@ -119,7 +123,9 @@ class LensedTensor {
   // kScales and encoded tensors: how many elements share one scale, along each
   // dimension.
   const Dims& block() const { return block_; }
-  double factor() const { return factor_; }                     // kAdapter
+  double factor() const { return factor_; }  // kAdapter
+  // kMean: W_n / w_n for each table; 0 where the weight is 0.
+  const std::vector<double>& divisors() const { return divisors_; }
   const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
   bool is_encoded() const {
     return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;
@@ -144,6 +150,7 @@ class LensedTensor {
   bool is_transposed_ = false;
   Dims block_;
   double factor_ = 1;
+  std::vector<double> divisors_;
   RescaledSource rescaled_;
 };
 

@@ -309,7 +309,13 @@ bool MappedEntries::has_encoded() const {
 }
 
 bool MappedEntries::are_made_in_parts() const {
-  return lensed.by_values.empty() && !has_encoded();
+  // Each element of a mean is computed by itself.
+  return !has_encoded() &&
+         std::all_of(lensed.by_values.begin(), lensed.by_values.end(),
+                     [](const auto& entry) {
+                       return entry.second.tensor->kind() ==
+                              LensedTensor::Kind::kMean;
+                     });
 }
 
 absl::Status CheckSides(const MapSpec& spec) {

@@ -71,7 +71,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
 }
 
 absl::Status Checkpoint::Map(const MapSpec& spec, const std::stop_token& stop) {
-  std::vector<std::string> paths = spec.average;
+  std::vector<std::string> paths;
+  for (const MeanTerm& term : spec.average) paths.push_back(term.path);
   if (!spec.adapter.empty()) {
     paths.push_back(AdapterTensors(fs_, spec.adapter));
   }

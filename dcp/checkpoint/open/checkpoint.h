@@ -109,6 +109,10 @@ class Checkpoint {
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
+  // The adapter, or the other checkpoints for a mean.
+  absl::Span<const std::unique_ptr<Checkpoint>> others() const {
+    return others_;
+  }
   // Unavailable if an open file, also one with an adapter or for a mean, was
   // written to since it was opened.
   absl::Status CheckUnchanged() const;

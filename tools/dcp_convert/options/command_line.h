@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/checkpoint/lens/mean_weights.h"
 #include "dcp/checkpoint/mapped/selection.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/share/share_convert.h"
@@ -124,7 +125,9 @@ struct MapFlags {
   bool encode = false;                      // fp8-128
   std::vector<std::string> encode_exclude;  // globs
   std::string adapter;                      // a folder; empty: none
-  std::vector<std::string> average;         // with SRC
+  std::vector<std::string> average;         // with SRC; PATH or PATH=WEIGHT
+  std::optional<double> source_weight;      // in that mean
+  std::optional<MeanWindow> window;         // the weights, instead
   std::shared_ptr<const MapSpec> spec;      // made from the others by LoadMap
 };
 

@@ -2,11 +2,15 @@
 
 #include "tools/dcp_convert/options/lens_options.h"
 
+#include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/lens/mean_weights.h"
 #include "dcp/mapping/application/mapping.h"
 #include "tools/options/option_setters.h"
 
@@ -34,6 +38,13 @@ constexpr absl::string_view kEncoded =
     "\"{x:**}.wte.weight\", \"{x:**}.wpe.weight\", "
     "\"{x:**}norm.weight\", \"{x:**}.gate.weight\", "
     "\"{x:**}.router.weight\"]}}";
+
+absl::StatusOr<bool> Exists(FileSystem& fs, const std::string& path) {
+  const absl::Status status = fs.Stat(path).status();
+  if (absl::IsNotFound(status)) return false;
+  DCP_RETURN_IF_ERROR(status);
+  return true;
+}
 
 }  // namespace
 
@@ -71,13 +82,54 @@ absl::Status AddAverage(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status SetSourceWeight(absl::string_view value, CommandLine& line) {
+  double weight = 0;
+  if (!absl::SimpleAtod(value, &weight)) return IsNot(value, "a number");
+  line.map.source_weight = weight;
+  return absl::OkStatus();
+}
+
+absl::Status SetWindow(absl::string_view value, CommandLine& line) {
+  line.map.window = ParseMeanWindow(value);
+  return line.map.window.has_value()
+             ? absl::OkStatus()
+             : IsNot(value, "equal, linear or minus-sqrt");
+}
+
+absl::StatusOr<MeanTerm> ParseAverage(FileSystem& fs, absl::string_view value) {
+  const MeanTerm whole = {.path = std::string(value)};
+  const size_t equals = value.rfind('=');
+  double weight = 0;
+  if (equals == absl::string_view::npos ||
+      !absl::SimpleAtod(value.substr(equals + 1), &weight)) {
+    return whole;
+  }
+  const MeanTerm weighted = {.path = std::string(value.substr(0, equals)),
+                             .weight = weight};
+  DCP_ASSIGN_OR_RETURN(const bool whole_exists, Exists(fs, whole.path));
+  if (!whole_exists) return weighted;
+  DCP_ASSIGN_OR_RETURN(const bool part_exists, Exists(fs, weighted.path));
+  if (!part_exists) return whole;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--average ", value, " has two meanings: there are ", whole.path, " and ",
+      weighted.path, ", which could have the weight ", value.substr(equals + 1),
+      "; write ", whole.path, "=1 for the first, or rename one of them"));
+}
+
 absl::Status CheckLenses(const CommandLine& line) {
   if (!line.map.average.empty() &&
-      (IsMapped(line) || !line.map.adapter.empty() ||
-       !line.map.decode.empty())) {
+      (!line.map.adapter.empty() || !line.map.decode.empty())) {
     return absl::InvalidArgumentError(
-        "--average excludes --map, --map-file, --adapter and --decode: take "
-        "the mean first, and convert the result");
+        "--average excludes --adapter and --decode: take the mean first, and "
+        "convert the result");
+  }
+  for (const auto& [name, is_there] :
+       {std::pair("--source-weight", line.map.source_weight.has_value()),
+        std::pair("--window", line.map.window.has_value())}) {
+    if (is_there && line.map.average.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " requires --average, of which it is a part"));
+    }
   }
   if (!line.map.decode.empty() && IsMapped(line)) {
     return absl::InvalidArgumentError(
@@ -125,11 +177,32 @@ absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
   return spec;
 }
 
-void AddLenses(const CommandLine& line, MapSpec& spec) {
+absl::Status AddLenses(FileSystem& fs, const CommandLine& line, MapSpec& spec) {
   spec.adapter = line.map.adapter;
-  spec.average = line.map.average;
   spec.encode = line.map.encode;
   spec.encode_exclude = line.map.encode_exclude;
+  spec.source_weight = line.map.source_weight.value_or(1);
+  bool has_weight = line.map.source_weight.has_value();
+  for (const std::string& value : line.map.average) {
+    DCP_ASSIGN_OR_RETURN(MeanTerm term, ParseAverage(fs, value));
+    has_weight = has_weight || term.path != value;
+    spec.average.push_back(std::move(term));
+  }
+  if (spec.average.empty()) return absl::OkStatus();
+  if (line.map.window.has_value()) {
+    if (has_weight) {
+      return absl::InvalidArgumentError(
+          "--window gives every checkpoint its weight, and excludes "
+          "--source-weight and --average PATH=WEIGHT");
+    }
+    const std::vector<double> weights =
+        WindowWeights(*line.map.window, spec.average.size() + 1);
+    spec.source_weight = weights[0];
+    for (size_t i = 0; i < spec.average.size(); ++i) {
+      spec.average[i].weight = weights[i + 1];
+    }
+  }
+  return CheckMeanWeights(MeanTerms(line.paths[0], spec));
 }
 
 }  // namespace dcp::tools

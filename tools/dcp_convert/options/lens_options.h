@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/io/file_system.h"
 #include "tools/dcp_convert/options/command_line.h"
 
 namespace dcp::tools {
@@ -18,6 +19,14 @@ absl::Status SetEncode(absl::string_view value, CommandLine& line);
 absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line);
 absl::Status SetAdapter(absl::string_view value, CommandLine& line);
 absl::Status AddAverage(absl::string_view value, CommandLine& line);
+absl::Status SetSourceWeight(absl::string_view value, CommandLine& line);
+absl::Status SetWindow(absl::string_view value, CommandLine& line);
+
+// A value of --average. The text after its last "=" is the weight if it is a
+// number as a whole and nothing has `value` as its path; otherwise "=" belongs
+// to the path, as in Lightning's epoch=1-step=100.ckpt. InvalidArgument, which
+// says how to write it, if both `value` and the part before "=" exist.
+absl::StatusOr<MeanTerm> ParseAverage(FileSystem& fs, absl::string_view value);
 
 // Whether the line asks for any of this.
 inline bool HasLens(const CommandLine& line) {
@@ -31,8 +40,9 @@ absl::Status CheckLenses(const CommandLine& line);
 // A mapping that leaves every name as it is, for a line without another.
 absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line);
 
-// Puts these options, except for --decode, into `spec`.
-void AddLenses(const CommandLine& line, MapSpec& spec);
+// Puts these options, except for --decode, into `spec`. Looks which of the
+// checkpoints for a mean exist; see ParseAverage.
+absl::Status AddLenses(FileSystem& fs, const CommandLine& line, MapSpec& spec);
 
 }  // namespace dcp::tools
 

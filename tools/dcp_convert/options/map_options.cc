@@ -251,7 +251,7 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
   }
   if (!IsMapped(line)) {
     DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecWithoutRules(line));
-    AddLenses(line, spec);
+    DCP_RETURN_IF_ERROR(AddLenses(fs, line, spec));
     line.map.spec = std::make_shared<const MapSpec>(std::move(spec));
     return absl::OkStatus();
   }
@@ -261,7 +261,7 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
       ReadModelConfig(fs, line,
                       line.server.address.empty() ? line.paths[0] : ""));
   DCP_ASSIGN_OR_RETURN(MapSpec spec, ChosenMapSpec(fs, line, config, stop));
-  AddLenses(line, spec);
+  DCP_RETURN_IF_ERROR(AddLenses(fs, line, spec));
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
   DCP_RETURN_IF_ERROR(CheckSides(spec));
   DCP_ASSIGN_OR_RETURN(spec.options.parts, RequestedParts(line));

@@ -333,8 +333,20 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "merge a LoRA adapter, of peft or of a run, into SRC"},
      SetAdapter},
     {{"average", "PATH", kMapping,
-      "the mean of SRC and this checkpoint; repeatable", true},
+      "the mean of SRC and this checkpoint; repeatable.\n"
+      "PATH=WEIGHT weighs it (default: 1) if WEIGHT is a\n"
+      "number and no file has the whole name",
+      true},
      AddAverage},
+    {{"source-weight", "NUMBER", kMapping,
+      "with --average: the weight of SRC (default: 1)"},
+     SetSourceWeight},
+    {{"window", "KIND", kMapping,
+      "with --average: the weights of SRC, the oldest, and\n"
+      "the others in order: equal, linear (1, 2, 3, ...) or\n"
+      "minus-sqrt, which stands for a decay by 1 - sqrt(t)",
+      false, "equal linear minus-sqrt"},
+     SetWindow},
     {{"server", "ADDRESS", kRemote,
       "let a dcp-server do it, with its paths: host:7420,\n"
       "unix:/run/dcp-server.sock, or a:7420,b:7420, which\n"

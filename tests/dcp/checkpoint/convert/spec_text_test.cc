@@ -3,12 +3,32 @@
 #include "dcp/checkpoint/convert/spec_text.h"
 
 #include <functional>
+#include <memory>
 #include <set>
+#include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/mapping/application/mapping.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
+
+// A mean of two checkpoints, without rules.
+std::shared_ptr<const MapSpec> Mean(double source_weight, double weight) {
+  absl::StatusOr<Mapping> mapping = ParseMapping(
+      "tessera-mapping: 1\nname: n\nsides:\n  a:\n  b:\n"
+      "rules:\n- {a: x, b: x}\n",
+      "test");
+  EXPECT_OK(mapping.status());
+  MapSpec spec{.mapping = *std::move(mapping), .options = {}};
+  spec.source_weight = source_weight;
+  spec.average = {{.path = "b", .weight = weight}};
+  return std::make_shared<const MapSpec>(std::move(spec));
+}
 
 TEST(SpecText, DiffersWithEachFieldThatDecidesBytes) {
   const std::function<void(ConvertSpec&)> changes[] = {
@@ -32,6 +52,9 @@ TEST(SpecText, DiffersWithEachFieldThatDecidesBytes) {
       },
       [](ConvertSpec& spec) { spec.copy_config = false; },
       [](ConvertSpec& spec) { spec.check_padding = true; },
+      [](ConvertSpec& spec) { spec.open.map = Mean(1, 1); },
+      [](ConvertSpec& spec) { spec.open.map = Mean(1, 1 + 1e-15); },
+      [](ConvertSpec& spec) { spec.open.map = Mean(2, 1); },
   };
   std::set<std::string> texts;
   for (const auto& change : changes) {
