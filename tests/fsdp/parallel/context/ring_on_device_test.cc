@@ -8,8 +8,10 @@
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/parallel/activation.h"
 #include "fsdp/parallel/context/context_parallel.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/ranks.h"
+#include "tests/testing/sim_device/sim_device.h"
 #include "torch/types.h"
 
 namespace fsdp::testing {
@@ -36,6 +38,7 @@ TEST(RingOnDevice, EqualsTheCpuWithoutARace) {
     init_process_group();
     const DeviceMesh cp = init_device_mesh("cuda", {3}, {"cp"});
     torch::manual_seed(4);
+    sim::TakeRaces();
     for (int repeat = 0; repeat < 3; ++repeat) {
       const torch::Tensor values = torch::randn({3, 2, 4, 24, 8});
       const std::vector<torch::Tensor> expected =
@@ -47,6 +50,7 @@ TEST(RingOnDevice, EqualsTheCpuWithoutARace) {
             << i << " in repeat " << repeat;
       }
     }
+    EXPECT_THAT(sim::TakeRaces(), ::testing::IsEmpty());
   });
 }
 
