@@ -102,8 +102,12 @@ void PrintTree(const torch::nn::Module& module, const std::string& name,
 
 }  // namespace
 
-void print(const torch::nn::Module& module, std::ostream& os) {
+void print(const torch::nn::Module& module, std::ostream& os,
+           const std::vector<KeptMemory>& kept) {
   PrintTree(module, "", "", os);
+  for (const KeptMemory& memory : kept) {
+    os << memory.name << ": " << Bytes(memory.num_bytes) << " on this rank\n";
+  }
 }
 
 std::string to_string(const torch::nn::Module& module) {

@@ -7,8 +7,10 @@
 #ifndef FSDP_REPORT_H_
 #define FSDP_REPORT_H_
 
+#include <cstdint>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "fsdp/engine/step_recorder.h"
 #include "torch/nn/module.h"
@@ -18,7 +20,16 @@ namespace fsdp {
 // Prints one line for each module: name and type; under fully_shard also the
 // mesh, whether it reshards after forward, and bytes, sharded and whole. Each
 // parameter has one line with placement, shape, local shape and dtype.
-void print(const torch::nn::Module& module, std::ostream& os);
+// `kept` adds lines for what this rank keeps apart from the module:
+//   fsdp::print(*model, std::cout,
+//               {{"optimizer", fsdp::optim::StateBytes(optimizer)},
+//                {"average", average.num_bytes()}});
+struct KeptMemory {
+  std::string name;
+  uint64_t num_bytes;
+};
+void print(const torch::nn::Module& module, std::ostream& os,
+           const std::vector<KeptMemory>& kept = {});
 std::string to_string(const torch::nn::Module& module);
 
 // Sums since reset_step_report, over all groups below the root of `module`.

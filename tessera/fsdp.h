@@ -38,6 +38,7 @@
 #include "fsdp/module/tied_parameters.h"
 #include "fsdp/module/wrap.h"
 #include "fsdp/optim/clip_grad_norm.h"
+#include "fsdp/optim/compact_adamw.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/optim/lbfgs.h"
 #include "fsdp/optim/muon.h"

@@ -2,6 +2,7 @@
 // Tested by tests/fsdp/averaging/averaged_model_test.cc.
 #include "fsdp/averaging/avg_fn.h"
 
+#include "ATen/TensorOperators.h"
 #include "c10/util/Exception.h"
 
 namespace fsdp::optim {

@@ -30,7 +30,7 @@ absl::StatusOr<StateDict> get_model_state_dict(
 // tensor without dimensions; a tied parameter has its first name. Parameters
 // that require a gradient and never stepped get the state before a first step.
 // Optimizers: torch::optim's SGD, Adam, AdamW, RMSprop, Adagrad, fsdp's
-// FusedAdamW, optim::Muon and optim::MuonWithAdamW.
+// FusedAdamW, optim::CompactAdamW, optim::Muon and optim::MuonWithAdamW.
 absl::StatusOr<StateDict> get_optimizer_state_dict(
     const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
     const StateDictOptions& options = {});

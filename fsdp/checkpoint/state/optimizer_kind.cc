@@ -14,6 +14,7 @@
 #include "c10/util/Type.h"
 #include "fsdp/checkpoint/state/step_number.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
+#include "fsdp/optim/compact_adamw.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/optim/muon.h"
 #include "fsdp/optim/muon_with_adamw.h"
@@ -86,6 +87,15 @@ struct StateField {
     return Cast(s).momentum_buffer();
   }
   static at::Tensor& square_avg(ParamState& s) { return Cast(s).square_avg(); }
+  static at::Tensor& state1(ParamState& s) { return Cast(s).state1(); }
+  static at::Tensor& absmax1(ParamState& s) { return Cast(s).absmax1(); }
+  static at::Tensor& qmap1(ParamState& s) { return Cast(s).qmap1(); }
+  static at::Tensor& state2(ParamState& s) { return Cast(s).state2(); }
+  static at::Tensor& absmax2(ParamState& s) { return Cast(s).absmax2(); }
+  static at::Tensor& qmap2(ParamState& s) { return Cast(s).qmap2(); }
+  static at::Tensor& master_param(ParamState& s) {
+    return Cast(s).master_param();
+  }
   static at::Tensor& grad_avg(ParamState& s) { return Cast(s).grad_avg(); }
   static at::Tensor& sum(ParamState& s) { return Cast(s).sum(); }
   static std::unique_ptr<ParamState> Make(const ParamState* from) {
@@ -235,133 +245,46 @@ OptimizerKind MakeMuon() {
   return kind;
 }
 
+OptimizerKind MakeCompactAdamW() {
+  using O = OptionsField<optim::CompactAdamWOptions>;
+  using S = StateField<optim::CompactAdamWParamState>;
+  using Layout = StateTensor::Layout;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"betas", &O::betas},
+                          {"eps", &O::eps},
+                          {"weight_decay", &O::decay}};
+  const auto tensor = [&](const char* key, at::Tensor& (*access)(ParamState&),
+                          Layout layout, const char* other_key) {
+    kind.tensors.push_back({.key = key,
+                            .access = access,
+                            .layout = layout,
+                            .other_key = other_key});
+  };
+  tensor("exp_avg", &S::exp_avg, Layout::kParameter, "state1");
+  tensor("exp_avg_sq", &S::exp_avg_sq, Layout::kParameter, "state2");
+  tensor("state1", &S::state1, Layout::kParameter, nullptr);
+  tensor("absmax1", &S::absmax1, Layout::kRows, nullptr);
+  tensor("qmap1", &S::qmap1, Layout::kWhole, nullptr);
+  tensor("state2", &S::state2, Layout::kParameter, nullptr);
+  tensor("absmax2", &S::absmax2, Layout::kRows, nullptr);
+  tensor("qmap2", &S::qmap2, Layout::kWhole, nullptr);
+  tensor("master_param", &S::master_param, Layout::kParameter, nullptr);
+  kind.step_tensor = &S::step_tensor;
+  kind.make_state = &S::Make;
+  kind.complete = [](ParamState& state, OptimizerOptions& options,
+                     const at::Tensor& parameter) {
+    optim::CompleteCompactAdamWState(
+        parameter, static_cast<const optim::CompactAdamWOptions&>(options),
+        static_cast<optim::CompactAdamWParamState&>(state));
+  };
+  return kind;
+}
+
 template <typename T>
 bool Is(const torch::optim::Optimizer& optimizer) {
   return dynamic_cast<const T*>(&optimizer) != nullptr;
 }
-
-// A number; Python writes a whole one as an int.
-std::optional<double> ParseNumber(const StateValue& value) {
-  if (const auto* number = value.get_if<double>()) return *number;
-  if (const auto* number = value.get_if<int64_t>()) {
-    return static_cast<double>(*number);
-  }
-  // An optimizer may have a tensor as its lr.
-  const auto* tensor = value.get_if<at::Tensor>();
-  if (tensor != nullptr && tensor->defined() && tensor->numel() == 1 &&
-      !tensor->is_meta() && !tensor->is_complex()) {
-    return tensor->item<double>();
-  }
-  return std::nullopt;
-}
-
-const StateList* FindItems(const StateValue& value) {
-  if (const auto* tuple = value.get_if<StateTuple>()) return &tuple->items;
-  return value.get_if<StateList>();
-}
-
-// As many numbers as there are.
-template <typename... Numbers>
-bool ParseNumbers(const StateValue& value, Numbers&... numbers) {
-  const StateList* items = FindItems(value);
-  if (items == nullptr || items->size() != sizeof...(numbers)) return false;
-  size_t next = 0;
-  const auto parse = [&](double& number) {
-    const std::optional<double> parsed = ParseNumber((*items)[next++]);
-    number = parsed.value_or(0);
-    return parsed.has_value();
-  };
-  return (parse(numbers) && ...);
-}
-
-// Sets a hyperparameter from a value; returns the problem, if any.
-struct Setter {
-  const StateValue& value;
-  OptimizerOptions& options;
-
-  std::string operator()(double& (*access)(OptimizerOptions&)) const {
-    const std::optional<double> number = ParseNumber(value);
-    if (!number.has_value()) return Wrong("a number");
-    access(options) = *number;
-    return "";
-  }
-  std::string operator()(bool& (*access)(OptimizerOptions&)) const {
-    const auto* flag = value.get_if<bool>();
-    if (flag == nullptr) return Wrong("a bool");
-    access(options) = *flag;
-    return "";
-  }
-  std::string operator()(int64_t& (*access)(OptimizerOptions&)) const {
-    const auto* number = value.get_if<int64_t>();
-    if (number == nullptr) return Wrong("an int");
-    access(options) = *number;
-    return "";
-  }
-  std::string operator()(Betas& (*access)(OptimizerOptions&)) const {
-    double first = 0, second = 0;
-    if (!ParseNumbers(value, first, second)) return Wrong("a pair of numbers");
-    access(options) = {first, second};
-    return "";
-  }
-  std::string operator()(Coefficients& (*access)(OptimizerOptions&)) const {
-    double a = 0, b = 0, c = 0;
-    if (!ParseNumbers(value, a, b, c)) return Wrong("three numbers");
-    access(options) = {a, b, c};
-    return "";
-  }
-  // The only option of this kind is Muon's.
-  std::string operator()(Word& (*access)(OptimizerOptions&)) const {
-    const auto* word = value.get_if<std::string>();
-    if (word == nullptr && !value.is_none()) return Wrong("a text");
-    if (word != nullptr && !optim::is_adjust_lr_fn(*word)) {
-      return absl::StrCat("is '", *word,
-                          "', which this optimizer does not support");
-    }
-    access(options) = word == nullptr ? Word() : Word(*word);
-    return "";
-  }
-  std::string operator()(const Fixed& fixed) const {
-    const auto* flag = value.get_if<bool>();
-    if (flag == nullptr) return Wrong("a bool");
-    const bool only = *fixed.value.get_if<bool>();
-    if (*flag == only) return "";
-    return absl::StrCat("is ", *flag ? "True" : "False",
-                        ", which this optimizer does not support");
-  }
-  std::string operator()(const Ignored&) const { return ""; }
-
-  std::string Wrong(absl::string_view wanted) const {
-    return absl::StrCat("is ", KindName(value), ", not ", wanted);
-  }
-};
-
-struct Getter {
-  OptimizerOptions& options;
-
-  StateValue operator()(double& (*access)(OptimizerOptions&)) const {
-    return StateValue(access(options));
-  }
-  StateValue operator()(bool& (*access)(OptimizerOptions&)) const {
-    return StateValue(access(options));
-  }
-  StateValue operator()(int64_t& (*access)(OptimizerOptions&)) const {
-    return StateValue(access(options));
-  }
-  StateValue operator()(Betas& (*access)(OptimizerOptions&)) const {
-    const auto [first, second] = access(options);
-    return StateValue(StateTuple{{first, second}});
-  }
-  StateValue operator()(Coefficients& (*access)(OptimizerOptions&)) const {
-    const auto [a, b, c] = access(options);
-    return StateValue(StateTuple{{a, b, c}});
-  }
-  StateValue operator()(Word& (*access)(OptimizerOptions&)) const {
-    const Word& word = access(options);
-    return word.has_value() ? StateValue(*word) : StateValue();
-  }
-  StateValue operator()(const Fixed& fixed) const { return fixed.value; }
-  StateValue operator()(const Ignored& ignored) const { return ignored.value; }
-};
 
 }  // namespace
 
@@ -380,45 +303,28 @@ bool OptimizerKind::HasState(OptimizerOptions& options) const {
   return has_step() || !TensorsUnder(options).empty();
 }
 
-StateDict OptimizerKind::GetHyperparameters(OptimizerOptions& options) const {
-  StateDict values;
-  for (const Hyperparameter& parameter : hyperparameters) {
-    values[parameter.key] = std::visit(Getter{options}, parameter.access);
-  }
-  return values;
-}
-
-void OptimizerKind::SetHyperparameters(
-    const StateDict& values, OptimizerOptions& options,
-    std::vector<std::string>& problems) const {
-  for (const Hyperparameter& parameter : hyperparameters) {
-    const StateValue* value = values.find(parameter.key);
-    if (value == nullptr) continue;
-    const std::string problem =
-        std::visit(Setter{*value, options}, parameter.access);
-    if (problem.empty()) continue;
-    problems.push_back(absl::StrCat(parameter.key, " ", problem));
-  }
-}
-
 std::unique_ptr<ParamState> OptimizerKind::CompleteState(
     const ParamState* state, const at::Tensor& parameter,
     OptimizerOptions& options) const {
   const at::NoGradGuard no_grad;
-  std::unique_ptr<ParamState> complete = make_state(state);
+  std::unique_ptr<ParamState> complete_state = make_state(state);
+  if (complete != nullptr) {
+    complete(*complete_state, options, parameter);
+    return complete_state;
+  }
   for (const StateTensor* tensor : TensorsUnder(options)) {
-    at::Tensor& value = tensor->access(*complete);
+    at::Tensor& value = tensor->access(*complete_state);
     if (value.defined()) continue;
     const double initial =
         tensor->initial == nullptr ? 0 : tensor->initial(options);
     value = at::full_like(parameter.detach(), initial, {},
                           at::MemoryFormat::Preserve);
   }
-  if (step_tensor != nullptr && !step_tensor(*complete).defined()) {
-    step_tensor(*complete) =
+  if (step_tensor != nullptr && !step_tensor(*complete_state).defined()) {
+    step_tensor(*complete_state) =
         at::zeros({}, at::TensorOptions(at::kFloat).device(parameter.device()));
   }
-  return complete;
+  return complete_state;
 }
 
 bool OptimizerKind::IsComplete(ParamState* state,
@@ -427,6 +333,7 @@ bool OptimizerKind::IsComplete(ParamState* state,
   if (step_number != nullptr && FindStepCounter(*state) == nullptr)
     return false;
   if (step_tensor != nullptr && !step_tensor(*state).defined()) return false;
+  if (complete != nullptr) return true;
   const std::vector<const StateTensor*> needed = TensorsUnder(options);
   return std::all_of(needed.begin(), needed.end(), [&](const auto* tensor) {
     return tensor->access(*state).defined();
@@ -438,6 +345,8 @@ absl::StatusOr<std::vector<const OptimizerKind*>> FindOptimizerKinds(
   static const auto* const kAdam = new OptimizerKind(MakeAdam());
   static const auto* const kAdamW = new OptimizerKind(MakeAdamW());
   static const auto* const kFusedAdamW = new OptimizerKind(MakeFusedAdamW());
+  static const auto* const kCompactAdamW =
+      new OptimizerKind(MakeCompactAdamW());
   static const auto* const kMuon = new OptimizerKind(MakeMuon());
   static const auto* const kSgd = new OptimizerKind(MakeSgd());
   static const auto* const kRmsprop = new OptimizerKind(MakeRmsprop());
@@ -448,6 +357,7 @@ absl::StatusOr<std::vector<const OptimizerKind*>> FindOptimizerKinds(
   if (Is<Adam>(optimizer)) return for_all(kAdam);
   if (Is<AdamW>(optimizer)) return for_all(kAdamW);
   if (Is<FusedAdamW>(optimizer)) return for_all(kFusedAdamW);
+  if (Is<optim::CompactAdamW>(optimizer)) return for_all(kCompactAdamW);
   if (Is<optim::Muon>(optimizer)) return for_all(kMuon);
   if (Is<SGD>(optimizer)) return for_all(kSgd);
   if (Is<RMSprop>(optimizer)) return for_all(kRmsprop);
@@ -463,8 +373,8 @@ absl::StatusOr<std::vector<const OptimizerKind*>> FindOptimizerKinds(
   }
   return absl::UnimplementedError(absl::StrCat(
       "the state of optimizer ", c10::demangle(typeid(optimizer).name()),
-      " is not known; SGD, Adam, AdamW, RMSprop, Adagrad, FusedAdamW, Muon and "
-      "MuonWithAdamW are"));
+      " is not known; SGD, Adam, AdamW, RMSprop, Adagrad, FusedAdamW, "
+      "CompactAdamW, Muon and MuonWithAdamW are"));
 }
 
 }  // namespace fsdp

@@ -47,14 +47,23 @@ struct Hyperparameter {
       access;
 };
 
-// A tensor in a parameter's state; it has the parameter's shape.
+// A tensor in a parameter's state.
 struct StateTensor {
+  enum class Layout : uint8_t {
+    kParameter,  // the parameter's shape and shards
+    kRows,       // [the parameter's rows, n], in shards with the same rows
+    kWhole,      // the same on every rank
+  };
+
   const char* key;
   at::Tensor& (*access)(ParamState&);
   // Whether it exists under these options; null: always.
   bool (*used)(OptimizerOptions&) = nullptr;
   // The value before the first step; null: 0.
   double (*initial)(OptimizerOptions&) = nullptr;
+  Layout layout = Layout::kParameter;
+  // Another optimizer's key for the same numbers, if they are not codes.
+  const char* other_key = nullptr;
 };
 
 struct OptimizerKind {
@@ -63,6 +72,10 @@ struct OptimizerKind {
   // "step" is a number, or a tensor without dimensions, or does not exist.
   int64_t& (*step_number)(ParamState&) = nullptr;
   at::Tensor& (*step_tensor)(ParamState&) = nullptr;
+  // Makes the tensors that a state lacks, where parameters of one kind may have
+  // different ones; null: all have those of TensorsUnder.
+  void (*complete)(ParamState&, OptimizerOptions&,
+                   const at::Tensor& parameter) = nullptr;
   // A copy of the state, or a new one for null.
   std::unique_ptr<ParamState> (*make_state)(const ParamState*) = nullptr;
 

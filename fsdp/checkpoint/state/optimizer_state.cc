@@ -47,6 +47,24 @@ at::Tensor StepAsTensor(const OptimizerKind& kind, ParamState& state) {
                   at::TensorOptions(at::kFloat));
 }
 
+// How a state tensor lies on the mesh; absent if it is the same on every rank.
+std::optional<DTensorSpec> StateSpec(const StateTensor& tensor,
+                                     const at::Tensor& value,
+                                     std::optional<DTensorSpec> parameter) {
+  if (!parameter.has_value()) return parameter;
+  switch (tensor.layout) {
+    case StateTensor::Layout::kParameter:
+      break;
+    case StateTensor::Layout::kRows:
+      parameter->shape = {parameter->shape[0], value.size(1)};
+      parameter->stride = {value.size(1), 1};
+      break;
+    case StateTensor::Layout::kWhole:
+      return std::nullopt;
+  }
+  return parameter;
+}
+
 StateDict ParameterState(const OptimizerKind& kind, ParamState& state,
                          const at::Tensor& parameter) {
   const std::optional<DTensorSpec> spec = FindSpec(parameter);
@@ -55,8 +73,9 @@ StateDict ParameterState(const OptimizerKind& kind, ParamState& state,
   for (const StateTensor& tensor : kind.tensors) {
     const at::Tensor& value = tensor.access(state);
     if (!value.defined()) continue;
-    dict[tensor.key] = spec.has_value()
-                           ? StateValue(DTensor(value.detach(), *spec))
+    const std::optional<DTensorSpec> own = StateSpec(tensor, value, spec);
+    dict[tensor.key] = own.has_value()
+                           ? StateValue(DTensor(value.detach(), *own))
                            : StateValue(value.detach());
   }
   return dict;
@@ -77,6 +96,29 @@ void AddMissingState(const std::vector<const OptimizerKind*>& kinds,
       state = kind.CompleteState(state.get(), parameter, GroupOptions(group));
     }
   }
+}
+
+// Whether the value is a tensor of 8 bits; absent values have none.
+bool HasCodes(const StateValue* value) {
+  if (value == nullptr) return true;
+  if (const auto* sharded = value->get_if<DTensor>()) {
+    return sharded->scalar_type() == at::kByte;
+  }
+  const auto* tensor = value->get_if<at::Tensor>();
+  return tensor != nullptr && tensor->defined() &&
+         tensor->scalar_type() == at::kByte;
+}
+
+// The scales of whole tensors are one list in other libraries.
+StateValue InLayout(const StateTensor& tensor, const at::Tensor& dst,
+                    const StateValue& src) {
+  const auto* list = src.get_if<at::Tensor>();
+  if (tensor.layout != StateTensor::Layout::kRows || list == nullptr ||
+      !list->defined() || list->dim() != 1 || dst.size(1) == 0 ||
+      list->numel() % dst.size(1) != 0) {
+    return src;
+  }
+  return StateValue(list->view({-1, dst.size(1)}));
 }
 
 }  // namespace
@@ -293,17 +335,31 @@ absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
     PlanStep(prefix + "step", values, target);
   }
   for (const StateTensor* tensor : kind.TensorsUnder(options)) {
-    used.insert(tensor->key);
-    const StateValue* src = values.find(tensor->key);
+    // Parameters of one kind may have different tensors.
+    const at::Tensor& dst = tensor->access(*target.state);
+    if (kind.complete != nullptr && !dst.defined()) continue;
+    const char* key = tensor->key;
+    if (tensor->other_key != nullptr && values.find(key) == nullptr &&
+        !HasCodes(values.find(tensor->other_key))) {
+      key = tensor->other_key;
+    }
+    used.insert(key);
+    const StateValue* src = values.find(key);
     if (src == nullptr || src->is_none()) {
       Missing(prefix + tensor->key);
       continue;
     }
     plan_.copies.push_back({.name = prefix + tensor->key,
-                            .dst = tensor->access(*target.state).detach(),
-                            .spec = spec,
-                            .src = *src});
+                            .dst = dst.detach(),
+                            .spec = StateSpec(*tensor, dst, spec),
+                            .src = InLayout(*tensor, dst, *src)});
     CheckCopy(plan_.copies.back(), rules_, mismatches_);
+    if (dst.scalar_type() == at::kByte && !HasCodes(src)) {
+      mismatches_.wrong.push_back(
+          absl::StrCat(prefix, key,
+                       " has numbers, but codes in 8 bits are "
+                       "expected"));
+    }
   }
   for (const auto& [key, value] : values) {
     if (!used.contains(key) && !value.is_none()) Unexpected(prefix + key);
