@@ -266,6 +266,11 @@ class CheckpointFunction
 
 }  // namespace
 
+bool is_checkpoint(const torch::autograd::Node& node) {
+  return dynamic_cast<const torch::autograd::CppNode<CheckpointFunction>*>(
+             &node) != nullptr;
+}
+
 Tensors checkpoint_tensors(Fn fn, const Tensors& inputs,
                            const CheckpointOptions& options) {
   TORCH_CHECK_VALUE(fn != nullptr, "checkpoint: the function is empty");

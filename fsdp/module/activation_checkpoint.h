@@ -35,6 +35,10 @@
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
 
+namespace torch::autograd {
+struct Node;
+}  // namespace torch::autograd
+
 namespace fsdp {
 
 struct CheckpointOptions {
@@ -56,6 +60,10 @@ std::vector<at::Tensor> checkpoint_tensors(
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
     const std::vector<at::Tensor>& inputs,
     const CheckpointOptions& options = {});
+
+// Whether an autograd node was recorded by a checkpoint: it cannot compute the
+// gradients for inputs alone.
+bool is_checkpoint(const torch::autograd::Node& node);
 
 // The same for a function with any arguments and any result: the tensors among
 // them (see visit_tensors.h) are inputs and outputs, and everything else is

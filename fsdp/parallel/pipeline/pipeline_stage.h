@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// PipelineStage: the model part that this rank runs, and the rank's place in
-// the pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
-// distributed/pipelining/stage.py, 2.11), with one stage on each rank. For the
-// thread that trains.
+// PipelineStage: a model part that this rank runs, and the part's place in the
+// pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
+// distributed/pipelining/stage.py, 2.15). For the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_
 #define FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,33 +54,45 @@ StageTensors CallStage(Impl& module, const StageTensors& inputs) {
 
 }  // namespace internal
 
+// A stage's place among all stages.
+struct StagePlace {
+  int64_t stage_index;
+  int64_t num_stages;
+};
+
 class PipelineStage {
  public:
-  // `pp_mesh` has one axis, the pipeline: this rank's index on it is the stage.
+  // `pp_mesh` has one axis, the pipeline. Without a place this rank's index on
+  // it is the stage, and there are as many stages as ranks. With several stages
+  // on a rank, which StagesOnRank lists, each has a place, and a module or a
+  // part of one.
   // `module` comes from keep_modules. The module's forward takes one to three
   // tensors and returns a tensor, or several in a tuple or vector; each goes to
   // the next stage.
   template <typename Impl>
   PipelineStage(const torch::nn::ModuleHolder<Impl>& module,
-                const DeviceMesh& pp_mesh)
-      : PipelineStage(module.ptr(), pp_mesh) {}
+                const DeviceMesh& pp_mesh,
+                std::optional<StagePlace> place = std::nullopt)
+      : PipelineStage(module.ptr(), pp_mesh, place) {}
   template <typename Impl>
-  PipelineStage(const std::shared_ptr<Impl>& module,
-                const DeviceMesh& pp_mesh) requires
+  PipelineStage(const std::shared_ptr<Impl>& module, const DeviceMesh& pp_mesh,
+                std::optional<StagePlace> place = std::nullopt) requires
       std::is_base_of_v<torch::nn::Module, Impl>
       : PipelineStage(
             std::static_pointer_cast<torch::nn::Module>(module),
             [module](const StageTensors& inputs) {
               return internal::CallStage(*module, inputs);
             },
-            pp_mesh) {}
+            pp_mesh, place) {}
   // For other signatures: `forward` calls `module` and uses the same
-  // parameters.
+  // parameters. Throws c10::ValueError for a mesh with several axes, and for a
+  // stage index that is not below the number of stages.
   PipelineStage(std::shared_ptr<torch::nn::Module> module, StageForward forward,
-                const DeviceMesh& pp_mesh);
+                const DeviceMesh& pp_mesh,
+                std::optional<StagePlace> place = std::nullopt);
 
-  int64_t stage_index() const { return mesh_.get_local_rank(); }
-  int64_t num_stages() const { return mesh_.size(); }
+  int64_t stage_index() const { return place_.stage_index; }
+  int64_t num_stages() const { return place_.num_stages; }
   bool is_first() const { return stage_index() == 0; }
   bool is_last() const { return stage_index() == num_stages() - 1; }
 
@@ -96,6 +109,7 @@ class PipelineStage {
   std::shared_ptr<torch::nn::Module> module_;
   StageForward forward_;
   DeviceMesh mesh_;
+  StagePlace place_{};
 };
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ScheduleGPipe and Schedule1F1B: train and evaluate a model in stages on
-// different ranks, one batch at a time in microbatches. Names and meaning are
-// PyTorch's (torch/distributed/pipelining/schedules.py, 2.11);
+// Schedules: train and evaluate a model in stages on different ranks, one batch
+// at a time in microbatches. Names and meaning are PyTorch's
+// (torch/distributed/ pipelining/schedules.py, 2.15);
 // fsdp/parallel/pipeline/README.md has an example. For the thread that trains;
 // all ranks in a pipeline make the same calls in the same order.
 #ifndef FSDP_PARALLEL_PIPELINE_SCHEDULES_H_
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "fsdp/parallel/pipeline/order/message_plan.h"
+#include "fsdp/parallel/pipeline/order/pipeline_order.h"
 #include "fsdp/parallel/pipeline/pipeline_stage.h"
-#include "fsdp/parallel/pipeline/schedule_order.h"
 #include "fsdp/parallel/pipeline/stage_comm.h"
 
 namespace fsdp {
@@ -30,8 +31,8 @@ struct ScheduleOptions {
   bool scale_grads = true;
 };
 
-// One batch. Every stage may be given the whole batch, and takes the parts that
-// it needs.
+// One batch. Every rank may be given the whole batch, and takes the parts that
+// its stages need.
 struct PipelineBatch {
   // For the first stage: the inputs to forward.
   StageTensors args = {};
@@ -48,11 +49,11 @@ class PipelineSchedule {
   // Runs forward and backward on all microbatches: equal pieces of `args` and
   // `target` along dim 0. That size must be a multiple of the microbatch count.
   // Gradients are added to those that parameters already have. Under
-  // fully_shard they are reduced once, in the last microbatch's backward, after
+  // fully_shard they are reduced once, in each stage's last backward, after
   // which FSDPModule's settings are as before. Without a loss function there is
   // only forward. Returns the last stage's outputs for the whole batch,
-  // detached; undefined on the other stages. Activations may change sizes and
-  // dtypes from one step to the next.
+  // detached, on that stage's rank; undefined on the others. Activations may
+  // change sizes and dtypes from one step to the next.
   //
   // Throws c10::ValueError for a batch that cannot be divided or lacks tensors
   // that this stage needs, and c10::Error without grad mode. Throws
@@ -65,42 +66,103 @@ class PipelineSchedule {
   // Forward without gradients, and the losses if there is a target.
   at::Tensor eval(const PipelineBatch& batch = {});
 
+  // The work of all ranks. order_text.h prints and draws it.
+  const PipelineOrder& pipeline_order() const { return order_; }
+
  protected:
-  PipelineSchedule(ScheduleKind kind, PipelineStage stage,
+  // `order` is empty for the schedule's own. The constructors of all schedules
+  // throw on all ranks if they throw on one, before any collective:
+  // c10::ValueError, which names the rank and the value, for numbers that
+  // MakePipelineOrder refuses; for stages that are not the rank's, as
+  // StagesOnRank lists them, or not on one mesh; and for a stage without
+  // parameters if there is a loss function.
+  PipelineSchedule(ScheduleKind kind, std::vector<PipelineStage> stages,
                    int64_t num_microbatches, LossFunction loss_fn,
-                   const ScheduleOptions& options);
+                   const ScheduleOptions& options, PipelineOrder order = {});
 
  private:
   at::Tensor Run(const PipelineBatch& batch, bool has_backward);
+  bool HasStage(int64_t stage) const;
 
   ScheduleKind kind_;
-  PipelineStage stage_;
-  int64_t num_microbatches_;
+  std::vector<PipelineStage> stages_;  // ascending
   LossFunction loss_fn_;
   ScheduleOptions options_;
-  std::vector<PipelineAction> order_;
+  PipelineOrder order_;
+  MessagePlan training_;
+  MessagePlan evaluation_;
   StageComm comm_;
 };
 
 // All forwards, then all backwards: holds all microbatches' activations.
 class ScheduleGPipe : public PipelineSchedule {
  public:
-  // If one stage has a loss function, every stage must have it. Throws
-  // c10::ValueError for fewer than one microbatch.
+  // If one stage has a loss function, every stage must have it.
   ScheduleGPipe(PipelineStage stage, int64_t num_microbatches,
                 LossFunction loss_fn = nullptr,
                 const ScheduleOptions& options = {});
 };
 
 // One backward after each forward, so that a stage holds activations for at
-// most as many microbatches as there are stages. Throws c10::ValueError for
-// fewer microbatches than stages.
+// most as many microbatches as there are stages.
 class Schedule1F1B : public PipelineSchedule {
  public:
   Schedule1F1B(PipelineStage stage, int64_t num_microbatches,
                LossFunction loss_fn = nullptr,
                const ScheduleOptions& options = {});
 };
+
+// Several stages on each rank, which has stages rank, rank + num_ranks ...
+class ScheduleInterleaved1F1B : public PipelineSchedule {
+ public:
+  ScheduleInterleaved1F1B(std::vector<PipelineStage> stages,
+                          int64_t num_microbatches,
+                          LossFunction loss_fn = nullptr,
+                          const ScheduleOptions& options = {});
+};
+
+// The same with split backwards: see split_backward.h.
+class ScheduleInterleavedZeroBubble : public PipelineSchedule {
+ public:
+  ScheduleInterleavedZeroBubble(std::vector<PipelineStage> stages,
+                                int64_t num_microbatches,
+                                LossFunction loss_fn = nullptr,
+                                const ScheduleOptions& options = {});
+};
+
+// Two stages on each rank: rank and 2 num_ranks - 1 - rank, so that rank 0 has
+// the first and the last one.
+class ScheduleZBVZeroBubble : public PipelineSchedule {
+ public:
+  ScheduleZBVZeroBubble(std::vector<PipelineStage> stages,
+                        int64_t num_microbatches,
+                        LossFunction loss_fn = nullptr,
+                        const ScheduleOptions& options = {});
+};
+
+// The same stages; at least as many microbatches as stages.
+class ScheduleDualPipeV : public PipelineSchedule {
+ public:
+  ScheduleDualPipeV(std::vector<PipelineStage> stages, int64_t num_microbatches,
+                    LossFunction loss_fn = nullptr,
+                    const ScheduleOptions& options = {});
+};
+
+// An order of one's own, with backwards: for example ParseOrderCsv's result
+// (order_text.h). It says how many microbatches there are, and which rank has
+// which stages. Throws also for an order that MakeMessagePlan refuses.
+class ScheduleFromOrder : public PipelineSchedule {
+ public:
+  ScheduleFromOrder(std::vector<PipelineStage> stages, PipelineOrder order,
+                    LossFunction loss_fn = nullptr,
+                    const ScheduleOptions& options = {});
+};
+
+// A schedule by its kind, except for kCustom; kGPipe and k1F1B take one stage.
+std::unique_ptr<PipelineSchedule> MakeSchedule(
+    ScheduleKind kind, std::vector<PipelineStage> stages,
+    int64_t num_microbatches, LossFunction loss_fn = nullptr,
+    const ScheduleOptions& options = {});
 
 }  // namespace fsdp
 

@@ -25,6 +25,7 @@ constexpr int64_t kHeaderMagic = 0x5050495045'01;
 // order in which they were sent.
 constexpr int kFirstTag = 0x50503100;
 
+constexpr int kConnectTag = kFirstTag + 99;
 constexpr int kUnusedTag = kFirstTag + 100;
 
 int MessageTag(MessageKind kind) { return kFirstTag + static_cast<int>(kind); }
@@ -106,7 +107,7 @@ StepHeader DecodeStepHeader(const at::Tensor& words) {
   const int64_t* word = words.const_data_ptr<int64_t>();
   const bool is_header = words.numel() == kStepHeaderWords &&
                          word[0] == kHeaderMagic && word[1] >= 0 &&
-                         word[1] <= 1 && word[4] >= 0 &&
+                         word[1] < kNumScheduleKinds && word[4] >= 0 &&
                          word[4] <= kMaxActivations;
   TORCH_CHECK(is_header,
               "the previous stage sent something that is not the "
@@ -133,165 +134,158 @@ StepHeader DecodeStepHeader(const at::Tensor& words) {
   return header;
 }
 
-StageComm::StageComm(const DeviceMesh& pp_mesh)
+StageComm::StageComm(const DeviceMesh& pp_mesh,
+                     std::vector<int64_t> stage_ranks,
+                     const std::vector<std::pair<int64_t, int64_t>>& rank_pairs)
     : group_(pp_mesh.get_group()),
       ranks_(get_process_group_ranks(group_)),
+      stage_ranks_(std::move(stage_ranks)),
       device_(pp_mesh.device()),
-      gradient_group_(IsGloo(*group_->getBackend(device_.type()))
-                          ? group_
-                          : second_group(group_)),
+      second_group_(IsGloo(*group_->getBackend(device_.type()))
+                        ? group_
+                        : second_group(group_)),
       header_device_(HasBackendFor(*group_, c10::kCPU) ? c10::Device(c10::kCPU)
                                                        : device_) {
   // Removes a key that an earlier pipeline on these ranks may have left.
-  CatchErrorText([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
-  if (gradient_group_ != group_) Connect();
+  CatchErrorText([&] { job_store()->deleteKey(ActivityKey(rank())); });
+  if (second_group_ != group_) Connect(rank_pairs);
 }
 
-// Sends the first message in each direction to each neighbour, one number. The
-// first stage waits for the second, which then goes on to the third.
-void StageComm::Connect() {
-  const auto message = [this](MessageKind kind, int64_t peer) {
-    return StageMessage{
-        .kind = kind,
-        .microbatch = 0,
-        .peer = peer,
-        .tensors = {at::zeros({1}, at::TensorOptions(device_))}};
+// All ranks go through the pairs in one order, so no two wait for each other.
+void StageComm::Connect(
+    const std::vector<std::pair<int64_t, int64_t>>& rank_pairs) {
+  for (const auto& [low, high] : rank_pairs) {
+    if (rank() == low) Introduce(high);
+    if (rank() == high) Introduce(low);
+  }
+}
+
+// Exchanges the first message in each direction, one number.
+void StageComm::Introduce(int64_t peer_rank) {
+  const int peer = static_cast<int>(peer_rank);
+  const auto backend = [&](bool sends) {
+    return GroupTowards(peer_rank, sends)->getBackend(device_.type());
   };
-  const int64_t previous = stage_index() - 1;
-  const int64_t next = stage_index() + 1;
-  if (previous >= 0) {
-    Receive(message(MessageKind::kActivations, previous));
-    std::optional<StageTransfer> sent =
-        Send(message(MessageKind::kGradients, previous));
-    Wait(sent);
-  }
-  if (next < num_stages()) {
-    std::optional<StageTransfer> sent =
-        Send(message(MessageKind::kActivations, next));
-    Receive(message(MessageKind::kGradients, next));
-    Wait(sent);
+  std::vector<at::Tensor> word{at::zeros({1}, at::TensorOptions(device_))};
+  const bool first = rank() < peer_rank;
+  for (const bool sends : {first, !first}) {
+    const ProcessGroup& group = GroupTowards(peer_rank, sends);
+    WaitForWork(sends ? backend(sends)->send(word, peer, kConnectTag)
+                      : backend(sends)->recv(word, peer, kConnectTag),
+                *group, "the connection of a pipeline's ranks");
   }
 }
 
-const ProcessGroup& StageComm::MessageGroup(const StageMessage& message) const {
-  return message.kind == MessageKind::kGradients ? gradient_group_ : group_;
+const ProcessGroup& StageComm::GroupTowards(int64_t peer_rank,
+                                            bool sends) const {
+  return (rank() < peer_rank) == sends ? group_ : second_group_;
 }
 
-std::string StageComm::ActivityKey(int64_t stage) const {
-  return absl::StrCat("pipeline/", key_of(group_), "/", stage);
+std::string StageComm::ActivityKey(int64_t rank) const {
+  return absl::StrCat("pipeline/", key_of(group_), "/", rank);
 }
 
 std::string StageComm::Describe(const StageMessage& message, bool sends) const {
   std::string text = absl::StrCat(
-      "stage ", stage_index(), " of ", num_stages(), ": ",
+      "stage ", message.stage, " of ", num_stages(), ": ",
       sends ? "sending " : "receiving ", MessageName(message),
       sends ? " to" : " from", " stage ", message.peer, ", which is rank ",
-      ranks_[static_cast<size_t>(message.peer)], ",");
+      ranks_[static_cast<size_t>(RankOf(message.peer))], ",");
   CatchErrorText([&] {
     const auto store = job_store();
-    for (int64_t stage = 0; stage < num_stages(); ++stage) {
-      const std::string key = ActivityKey(stage);
-      if (stage == stage_index() || !store->check({key})) continue;
+    for (int64_t other = 0; other < group_->getSize(); ++other) {
+      const std::string key = ActivityKey(other);
+      if (other == rank() || !store->check({key})) continue;
       const std::vector<uint8_t> activity = store->get(key);
-      absl::StrAppend(&text, " after an error of stage ", stage, " in ",
+      absl::StrAppend(&text, " after an error of ",
                       std::string(activity.begin(), activity.end()), ",");
     }
   });
   return text;
 }
 
-Work StageComm::Issue(const StageMessage& message, bool sends,
-                      const at::Tensor& tensor) {
-  const ProcessGroup& group = MessageGroup(message);
-  const auto backend = group->getBackend(tensor.device().type());
-  const int peer = static_cast<int>(message.peer);
-  const int tag = MessageTag(message.kind);
-  std::vector<at::Tensor> tensors{tensor};
-  return IssueWork(
-      *group, [&] { return Describe(message, sends); },
-      [&] {
-        return sends ? backend->send(tensors, peer, tag)
-                     : backend->recv(tensors, peer, tag);
-      });
+void StageComm::set_activity(int64_t stage, const std::string& activity) {
+  activity_ = absl::StrCat("stage ", stage, " in ", activity);
 }
 
-void StageComm::WaitFor(const Work& work, const StageMessage& message,
-                        bool sends) {
-  const auto operation = [&] { return Describe(message, sends); };
-  const ProcessGroup& group = MessageGroup(message);
-  const auto backend =
-      group->getBackend(message.tensors.front().device().type());
-  if (!IsGloo(*backend)) {
-    WaitForWork(work, *group, operation);
-    return;
+StageTransfer StageComm::IssueAll(StageMessage message, bool sends) {
+  StageTransfer transfer{
+      .message = std::move(message), .sends = sends, .works = {}};
+  const StageMessage& issued = transfer.message;
+  const int64_t peer = RankOf(issued.peer);
+  const ProcessGroup& group = GroupTowards(peer, sends);
+  const int tag = MessageTag(issued.kind);
+  for (const at::Tensor& tensor : issued.tensors) {
+    const auto backend = group->getBackend(tensor.device().type());
+    std::vector<at::Tensor> tensors{tensor};
+    transfer.works.push_back(IssueWork(
+        *group, [&] { return Describe(issued, sends); },
+        [&] {
+          return sends ? backend->send(tensors, static_cast<int>(peer), tag)
+                       : backend->recv(tensors, static_cast<int>(peer), tag);
+        }));
   }
-  IssueWork(*group, operation, [&] {
-    // Without an argument, wait would use the timeout with which the group was
-    // made.
-    work->wait(backend->getBackendOptions()->timeout);
-    return work;
-  });
-}
-
-void StageComm::Wait(std::optional<StageTransfer>& transfer) {
-  if (!transfer.has_value()) return;
-  for (const Work& work : transfer->works) {
-    WaitFor(work, transfer->message, /*sends=*/true);
-  }
-  transfer.reset();
+  return transfer;
 }
 
 StageTransfer StageComm::Send(StageMessage message) {
-  StageTransfer transfer{.message = std::move(message), .works = {}};
-  for (const at::Tensor& tensor : transfer.message.tensors) {
-    transfer.works.push_back(Issue(transfer.message, /*sends=*/true, tensor));
+  return IssueAll(std::move(message), /*sends=*/true);
+}
+
+StageTransfer StageComm::Receive(StageMessage message) {
+  return IssueAll(std::move(message), /*sends=*/false);
+}
+
+void StageComm::Wait(const StageTransfer& transfer) {
+  const StageMessage& message = transfer.message;
+  const auto operation = [&] { return Describe(message, transfer.sends); };
+  const ProcessGroup& group =
+      GroupTowards(RankOf(message.peer), transfer.sends);
+  for (size_t i = 0; i < transfer.works.size(); ++i) {
+    const Work& work = transfer.works[i];
+    const auto backend = group->getBackend(message.tensors[i].device().type());
+    if (!IsGloo(*backend)) {
+      WaitForWork(work, *group, operation);
+      continue;
+    }
+    IssueWork(*group, operation, [&] {
+      // Without an argument, wait would use the timeout with which the group
+      // was made.
+      work->wait(backend->getBackendOptions()->timeout);
+      return work;
+    });
   }
-  return transfer;
 }
 
-void StageComm::Receive(const StageMessage& message) {
-  std::vector<Work> works;
-  for (const at::Tensor& tensor : message.tensors) {
-    works.push_back(Issue(message, /*sends=*/false, tensor));
-  }
-  for (const Work& work : works) WaitFor(work, message, /*sends=*/false);
-}
-
-std::optional<StageTransfer> StageComm::Exchange(
-    std::optional<StageMessage> sent,
-    const std::optional<StageMessage>& received) {
-  std::optional<StageTransfer> transfer;
-  if (sent.has_value()) transfer = Send(*std::move(sent));
-  if (received.has_value()) Receive(*received);
-  return transfer;
-}
-
-StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
+StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t stage,
+                                    int64_t peer) {
   return Send({.kind = MessageKind::kHeader,
                .microbatch = 0,
+               .stage = stage,
                .peer = peer,
                .tensors = {EncodeStepHeader(header).to(header_device_)}});
 }
 
-StepHeader StageComm::ReceiveHeader(int64_t peer) {
-  const StageMessage message{
-      .kind = MessageKind::kHeader,
-      .microbatch = 0,
-      .peer = peer,
-      .tensors = {
-          at::empty({kStepHeaderWords},
-                    at::TensorOptions(at::kLong).device(header_device_))}};
-  Receive(message);
-  return DecodeStepHeader(message.tensors[0].to(c10::kCPU));
+StepHeader StageComm::ReceiveHeader(int64_t stage, int64_t peer) {
+  const StageTransfer transfer =
+      Receive({.kind = MessageKind::kHeader,
+               .microbatch = 0,
+               .stage = stage,
+               .peer = peer,
+               .tensors = {at::empty(
+                   {kStepHeaderWords},
+                   at::TensorOptions(at::kLong).device(header_device_))}});
+  Wait(transfer);
+  return DecodeStepHeader(transfer.message.tensors[0].to(c10::kCPU));
 }
 
 void StageComm::Abandon() {
   CatchErrorText([&] {
-    job_store()->set(ActivityKey(stage_index()),
+    job_store()->set(ActivityKey(rank()),
                      std::vector<uint8_t>(activity_.begin(), activity_.end()));
   });
   CloseAll(*group_);
-  if (gradient_group_ != group_) CloseAll(*gradient_group_);
+  if (second_group_ != group_) CloseAll(*second_group_);
 }
 
 }  // namespace fsdp

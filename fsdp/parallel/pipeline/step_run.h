@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRun: one batch on one pipeline stage: the microbatches, the messages that
-// they exchange with the neighbours, and their backwards. A schedule makes one
-// for each step and gives it the order. For the thread that trains.
+// StepRun: one batch on one rank of a pipeline: the stages' microbatches, the
+// messages that they exchange with neighbours, and their backwards. A schedule
+// makes one for each step. For the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_STEP_RUN_H_
 #define FSDP_PARALLEL_PIPELINE_STEP_RUN_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/parallel/pipeline/microbatch_sync.h"
+#include "fsdp/parallel/pipeline/order/message_plan.h"
 #include "fsdp/parallel/pipeline/pipeline_stage.h"
-#include "fsdp/parallel/pipeline/schedule_order.h"
+#include "fsdp/parallel/pipeline/split_backward.h"
 #include "fsdp/parallel/pipeline/stage_comm.h"
 
 namespace fsdp {
 
-// The step's work on this stage.
+// The step's work on this rank.
 struct StepPlan {
   // Without activations, which the first microbatch adds.
   StepHeader header;
-  // On the first and on the last stage: a piece for each microbatch.
+  // For the first and for the last stage: a piece for each microbatch.
   std::vector<StageTensors> inputs;
   std::vector<at::Tensor> targets;
-  // On the last stage; null without a loss.
+  // For the last stage; null without a loss.
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> loss_fn;
   // The gradient for each microbatch's loss.
   double loss_scale = 1;
@@ -35,14 +36,16 @@ struct StepPlan {
 
 class StepRun {
  public:
-  // Both must outlive this.
-  StepRun(const PipelineStage& stage, StageComm& comm, StepPlan plan);
+  // The first three must outlive this. `messages` has this rank's actions on
+  // these stages.
+  StepRun(const std::vector<PipelineStage>& stages, StageComm& comm,
+          const MessagePlan& messages, StepPlan plan);
 
-  // Runs the actions, in which a microbatch's forward comes before the
-  // backward, and waits for all sent messages.
-  void Run(const std::vector<PipelineAction>& order);
+  // Runs the actions, and waits for all sent messages.
+  void Run();
 
-  // On the last stage, after Run: by microbatch, detached.
+  // From the last stage, if it is on this rank, after Run: by microbatch,
+  // detached.
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
   const std::vector<at::Tensor>& losses() const { return losses_; }
 
@@ -51,29 +54,54 @@ class StepRun {
     StageTensors inputs;
     StageTensors outputs;  // the graph's roots
     at::Tensor loss;
-    StageTensors grads;                 // for the outputs that require one
-    std::optional<StageTransfer> sent;  // the activations
+    StageTensors grads;  // for the outputs that require one
+    std::optional<SplitBackward> split;
+  };
+  // A module's parameters; several stages may be parts of one module.
+  struct ModuleRun {
+    std::optional<MicrobatchSync> sync;
+    // The backwards that still add to the parameters' gradients.
+    int64_t num_to_come = 0;
+  };
+  struct StageRun {
+    const PipelineStage* stage;
+    ModuleRun* module;
+    std::vector<Microbatch> microbatches;
+    std::optional<StepHeader> received;   // from the previous stage
+    std::optional<StepHeader> announced;  // to the next stage
   };
 
-  void ReceiveHeader();
-  std::optional<StageMessage> MessageBefore(const PipelineAction& action);
-  std::optional<StageMessage> Compute(const PipelineAction& action);
-  std::optional<StageMessage> Forward(int64_t microbatch);
-  std::optional<StageMessage> Backward(int64_t microbatch);
-  void FinishLastStage(Microbatch& batch, int64_t microbatch);
-  void AnnounceOutputs(const StageTensors& outputs);
-  void Keep(std::optional<StageTransfer> transfer);
+  bool IsHere(int64_t stage) const { return stages_.count(stage) != 0; }
+  Microbatch& At(int64_t stage, int64_t microbatch);
 
-  const PipelineStage& stage_;
+  void Issue(const PipelineMessage& message);
+  void ReceiveHeader(StageRun& run);
+  void WaitFor(std::map<PipelineMessage, StageTransfer>& transfers,
+               const PipelineMessage& message);
+  void Compute(const PipelineAction& action);
+
+  void Forward(StageRun& run, int64_t microbatch);
+  void PassOn(StageRun& run, int64_t microbatch);
+  void CheckOutputs(StageRun& run, const StageTensors& outputs,
+                    int64_t microbatch);
+  void FinishLastStage(Microbatch& batch, int64_t microbatch);
+
+  void Backward(StageRun& run, int64_t microbatch);
+  void BackwardInput(StageRun& run, int64_t microbatch);
+  void BackwardWeight(StageRun& run, int64_t microbatch);
+  // The roots that have gradients, which are set for a loss.
+  StageTensors Roots(Microbatch& batch) const;
+  void BeforeWeights(StageRun& run);
+  void PassBack(StageRun& run, int64_t microbatch, StageTensors grads);
+
   StageComm& comm_;
+  const MessagePlan& messages_;
   StepPlan plan_;
-  std::optional<MicrobatchSync> sync_;
-  int64_t backwards_left_;
-  std::vector<Microbatch> microbatches_;
-  StepHeader received_;   // from the previous stage
-  StepHeader announced_;  // to the next stage
-  std::optional<StageTransfer> header_sent_;
-  std::optional<StageTransfer> last_sent_;  // that no gradient answers
+  std::map<const torch::nn::Module*, ModuleRun> modules_;
+  std::map<int64_t, StageRun> stages_;
+  std::map<PipelineMessage, StageTransfer> sent_;
+  std::map<PipelineMessage, StageTransfer> received_;
+  std::vector<StageTransfer> headers_sent_;
   std::vector<at::Tensor> outputs_;
   std::vector<at::Tensor> losses_;
 };

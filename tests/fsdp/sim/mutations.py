@@ -258,8 +258,8 @@ MUTATIONS = (
     Mutation(
         "sends gradients in the way of activations",
         STAGE_COMM,
-        "                          : second_group(group_)),\n",
-        "                          : group_),\n",
+        "                        : second_group(group_)),\n",
+        "                        : group_),\n",
         "*",
         PIPELINE,
     ),

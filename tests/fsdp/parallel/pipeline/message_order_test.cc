@@ -250,35 +250,53 @@ constexpr Way kWays[] = {Way::kTrain, Way::kTrainBehindFrozenStage,
                          Way::kEvaluate};
 constexpr int64_t kMostMicrobatches = 8;
 
+int64_t StagesPerRank(ScheduleKind kind) {
+  return kind == ScheduleKind::kGPipe || kind == ScheduleKind::k1F1B ? 1 : 2;
+}
+
 std::unique_ptr<PipelineSchedule> MakeNotedSchedule(const DeviceMesh& mesh,
                                                     ScheduleKind kind, Way way,
                                                     int64_t num_microbatches) {
-  torch::nn::Linear model(1, 1);
-  if (way == Way::kTrainBehindFrozenStage && get_rank() == 0) {
-    for (torch::Tensor& p : model->parameters()) p.set_requires_grad(false);
+  const PipelineShape shape{mesh.size(), StagesPerRank(kind), num_microbatches};
+  std::vector<PipelineStage> stages;
+  for (const int64_t stage : StagesOnRank(kind, shape, get_rank())) {
+    torch::nn::Linear model(1, 1);
+    if (way == Way::kTrainBehindFrozenStage && stage == 0) {
+      for (torch::Tensor& p : model->parameters()) p.set_requires_grad(false);
+    }
+    stages.emplace_back(model, mesh, StagePlace{stage, shape.num_stages()});
   }
-  const PipelineStage stage(model, mesh);
   const auto loss = [](const torch::Tensor& output, const torch::Tensor&) {
     return output.mean();
   };
-  if (kind == ScheduleKind::kGPipe) {
-    return std::make_unique<ScheduleGPipe>(stage, num_microbatches, loss);
-  }
-  return std::make_unique<Schedule1F1B>(stage, num_microbatches, loss);
+  return MakeSchedule(kind, stages, num_microbatches, loss);
 }
 
-// Runs `judge` for each schedule on `num_stages` stages, with the schedule's
+bool IsPossible(ScheduleKind kind, const PipelineShape& shape) {
+  if (kind == ScheduleKind::k1F1B || kind == ScheduleKind::kDualPipeV) {
+    return shape.num_microbatches >= shape.num_stages();
+  }
+  if (kind == ScheduleKind::kGPipe || kind == ScheduleKind::kZBVZeroBubble) {
+    return true;
+  }
+  const int64_t rounds =
+      std::max<int64_t>(1, shape.num_microbatches / shape.num_ranks);
+  return shape.num_microbatches % rounds == 0;
+}
+
+// Runs `judge` for each schedule on `num_ranks` ranks, with the schedule's
 // name.
 void ForEachSchedule(
-    int64_t num_stages,
+    int64_t num_ranks,
     const std::function<void(const std::string& name, ScheduleKind kind,
                              Way way, int64_t num_microbatches)>& judge) {
-  for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
+  for (int64_t i = 0; i < kNumScheduleKinds - 1; ++i) {
+    const auto kind = static_cast<ScheduleKind>(i);
     for (const Way way : kWays) {
-      const int64_t fewest = kind == ScheduleKind::kGPipe ? 1 : num_stages;
-      for (int64_t num = fewest; num <= kMostMicrobatches; ++num) {
+      for (int64_t num = 1; num <= kMostMicrobatches; ++num) {
+        if (!IsPossible(kind, {num_ranks, StagesPerRank(kind), num})) continue;
         judge(absl::StrCat(ScheduleName(kind), ", way ", static_cast<int>(way),
-                           ", ", num_stages, " stages, ", num, " microbatches"),
+                           ", ", num_ranks, " ranks, ", num, " microbatches"),
               kind, way, num);
       }
     }
@@ -318,13 +336,13 @@ Events ReadEvents(std::istream& text) {
 }
 
 TEST(MessageOrder, NoScheduleWaitsInACircleWithoutTags) {
-  for (int num_stages = 2; num_stages <= 6; ++num_stages) {
+  for (int num_ranks = 2; num_ranks <= 5; ++num_ranks) {
     std::vector<std::istringstream> reports;
-    for (const std::string& text : RunRanks(num_stages, RunAndReport)) {
+    for (const std::string& text : RunRanks(num_ranks, RunAndReport)) {
       reports.emplace_back(text);
     }
     if (HasFailure()) return;
-    ForEachSchedule(num_stages,
+    ForEachSchedule(num_ranks,
                     [&](const std::string& name, ScheduleKind, Way, int64_t) {
                       std::vector<Events> stages;
                       for (std::istringstream& report : reports) {

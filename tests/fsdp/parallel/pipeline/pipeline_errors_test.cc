@@ -5,11 +5,13 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "c10/util/Exception.h"
+#include "fsdp/parallel/pipeline/order/order_text.h"
 #include "fsdp/parallel/pipeline/schedules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -63,6 +65,76 @@ TEST(PipelineErrors, ChecksStagesAndSchedules) {
     EXPECT_EQ(stage.is_first(), get_rank() == 0);
     EXPECT_EQ(stage.is_last(), get_rank() == 1);
   });
+}
+
+// An error on one rank is an error on both, before they exchange anything.
+void ExpectErrorOnBoth(
+    const std::function<void(const DeviceMesh& mesh)>& construct,
+    const std::string& says) {
+  RunRanks(2, [=] {
+    StartRank();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
+    const std::string error = ThrownMessage([&] { construct(mesh); });
+    EXPECT_THAT(error, HasSubstr(says));
+    // The pipeline can be made again.
+    Schedule1F1B schedule(MyStage(), 2, TokenLoss);
+    schedule.step(BatchWithRows(4));
+  });
+}
+
+PipelineStage StageAt(const DeviceMesh& mesh, int64_t stage, int64_t num) {
+  return PipelineStage(MakeStageModel(stage, num, kFailingLayers), mesh,
+                       StagePlace{stage, num});
+}
+
+TEST(PipelineErrors, AreOnAllRanksBeforeAnyCollective) {
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        std::shared_ptr<torch::nn::Module> empty =
+            std::make_shared<torch::nn::ReLUImpl>();
+        const auto forward = [](const StageTensors& in) { return in; };
+        const PipelineStage stage =
+            get_rank() == 0 ? MyStage() : PipelineStage(empty, forward, mesh);
+        Schedule1F1B(stage, 2, TokenLoss);
+      },
+      "stage 1 of 2 has no parameters");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh&) {
+        Schedule1F1B(MyStage(), get_rank() == 0 ? 1 : 2, TokenLoss);
+      },
+      "there are 1 microbatches and 2 stages");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        // Rank 1 has them as for a schedule that is not a V.
+        ScheduleZBVZeroBubble(
+            {StageAt(mesh, get_rank(), 4), StageAt(mesh, 3, 4)}, 4, TokenLoss);
+      },
+      "has the stages 1, 2, but was given 1, 3");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        ScheduleInterleaved1F1B({StageAt(mesh, get_rank(), 3)}, 4, TokenLoss);
+      },
+      "3 stages cannot be divided among 2 ranks with 1 on each");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        ScheduleInterleaved1F1B(
+            {StageAt(mesh, get_rank(), 4), StageAt(mesh, get_rank() + 2, 4)}, 5,
+            TokenLoss);
+      },
+      "5 microbatches are not a multiple of 2 rounds");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        ScheduleFromOrder({StageAt(mesh, get_rank(), 2)},
+                          ParseOrderCsv("0F0,0B0\n"), TokenLoss);
+      },
+      "the order is for 1 ranks and 1 stages, but the pipeline has 2 ranks");
+  ExpectErrorOnBoth(
+      [](const DeviceMesh& mesh) {
+        ScheduleFromOrder({StageAt(mesh, get_rank(), 2)},
+                          ParseOrderCsv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"),
+                          TokenLoss);
+      },
+      "wait for each other for ever: rank 0 at 0B0, rank 1 at 1F1");
 }
 
 // One stage's error reaches the other, which names the failed stage.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "fsdp/fully_shard.h"
@@ -12,6 +13,7 @@
 #include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/parallel/pipeline/keep_modules.h"
 #include "fsdp/parallel/pipeline/module_names.h"
+#include "fsdp/parallel/pipeline/order/order_text.h"
 #include "fsdp/parallel/pipeline/schedules.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/start_rank.h"
@@ -87,6 +89,56 @@ void Train(int64_t num_steps, const std::function<void(double)>& report) {
     if (!losses.empty()) report(torch::stack(losses).mean().item<double>());
   }
   // [/train]
+}
+
+Net MakeStage(int64_t stage, int64_t num_stages) {
+  torch::manual_seed(0);
+  Net model(6);
+  fsdp::keep_modules(*model,
+                     fsdp::pipeline_module_names(
+                         num_stages, /*num_layers=*/6,
+                         {.inputs = {"embed"}, .outputs = {"head"}})[stage],
+                     {&model->embed, &model->head});
+  return model;
+}
+
+void TrainInSeveralStages(const fsdp::DeviceMesh& mesh, const torch::Tensor& x,
+                          const torch::Tensor& y) {
+  const auto loss = [](const torch::Tensor& logits,
+                       const torch::Tensor& targets) {
+    return torch::nn::functional::cross_entropy(logits.flatten(0, 1),
+                                                targets.flatten());
+  };
+  // [stages]
+  const int64_t num_stages = 2 * mesh.size(), num_microbatches = 4;
+  const fsdp::PipelineShape shape{mesh.size(), 2, num_microbatches};
+  std::vector<fsdp::PipelineStage> stages;
+  for (const int64_t stage : fsdp::StagesOnRank(
+           fsdp::ScheduleKind::kZBVZeroBubble, shape, mesh.get_local_rank())) {
+    Net part = MakeStage(stage, num_stages);  // keep_modules, as above
+    stages.emplace_back(part, mesh, fsdp::StagePlace{stage, num_stages});
+  }
+  fsdp::ScheduleZBVZeroBubble schedule(stages, num_microbatches, loss);
+  schedule.step({.args = {x}, .target = y});  // rank 0 has the first and last
+  const std::string csv = fsdp::FormatOrderCsv(schedule.pipeline_order());
+  const std::string svg =
+      fsdp::FormatTimelineSvg(fsdp::MakeTimeline(schedule.pipeline_order()));
+  // [/stages]
+  EXPECT_EQ(fsdp::ParseOrderCsv(csv), schedule.pipeline_order());
+  EXPECT_NE(svg.find("<svg "), std::string::npos);
+  for (const fsdp::PipelineStage& stage : stages) {
+    for (const torch::Tensor& parameter : stage.module()->parameters()) {
+      EXPECT_TRUE(parameter.grad().defined());
+    }
+  }
+}
+
+TEST(PipelineReadme, TrainsInSeveralStages) {
+  fsdp::testing::RunRanks(2, [] {
+    fsdp::testing::StartRank();
+    const torch::Tensor x = torch::randint(100, {8, 4});
+    TrainInSeveralStages(fsdp::init_device_mesh("cpu", {2}, {"pp"}), x, x);
+  });
 }
 
 TEST(PipelineReadme, Trains) {

@@ -3,7 +3,6 @@
 #include "fsdp/parallel/pipeline/stage_comm.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,7 +68,7 @@ TEST(StepHeader, RefusesOtherNumbers) {
   };
   // Magic, schedule, how many activations; then dtype and dimensions of one.
   for (const auto& [index, value] : std::vector<std::pair<int64_t, int64_t>>{
-           {0, 7}, {1, 2}, {1, -1}, {4, 9}, {4, -1}}) {
+           {0, 7}, {1, kNumScheduleKinds}, {1, -1}, {4, 9}, {4, -1}}) {
     ExpectError<c10::Error>([&] { DecodeStepHeader(with(index, value)); },
                             {"not the header of a step"});
   }
@@ -80,25 +79,41 @@ TEST(StepHeader, RefusesOtherNumbers) {
   }
 }
 
+// One stage on each rank.
+StageComm MakeComm(const DeviceMesh& mesh) {
+  std::vector<int64_t> stage_ranks;
+  std::vector<std::pair<int64_t, int64_t>> pairs;
+  for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+    stage_ranks.push_back(rank);
+    if (rank > 0) pairs.emplace_back(rank - 1, rank);
+  }
+  return StageComm(mesh, stage_ranks, pairs);
+}
+
+void ReceiveInto(StageComm& comm, const StageMessage& message) {
+  comm.Wait(comm.Receive(message));
+}
+
 TEST(StageComm, SendsBothWaysAtOnceAndInOrder) {
   RunRanks(2, [] {
     StartRank();
-    StageComm comm(init_device_mesh("cpu", {2}, {"pp"}));
-    const int64_t peer = 1 - comm.stage_index();
+    StageComm comm = MakeComm(init_device_mesh("cpu", {2}, {"pp"}));
+    const int64_t peer = 1 - comm.rank();
     const auto message = [&](int64_t microbatch, double value) {
       return StageMessage{.kind = MessageKind::kActivations,
                           .microbatch = microbatch,
+                          .stage = comm.rank(),
                           .peer = peer,
                           .tensors = {at::full({3}, value), at::full({}, 2)}};
     };
-    std::vector<std::optional<StageTransfer>> sent;
+    std::vector<StageTransfer> sent;
     for (int64_t i = 0; i < 4; ++i) {
       const StageMessage received = message(i, -1);
-      sent.push_back(
-          comm.Exchange(message(i, get_rank() * 10.0 + i), received));
+      sent.push_back(comm.Send(message(i, get_rank() * 10.0 + i)));
+      ReceiveInto(comm, received);
       EXPECT_EQ(received.tensors[0][2].item<double>(), peer * 10.0 + i);
     }
-    for (auto& transfer : sent) comm.Wait(transfer);
+    for (const StageTransfer& transfer : sent) comm.Wait(transfer);
   });
 }
 
@@ -121,38 +136,40 @@ c10::intrusive_ptr<UntaggedBackend> PutUntagged(const ProcessGroup& group) {
   return untagged;
 }
 
-TEST(StageComm, WithoutTagsGradientsUseASecondGroup) {
+TEST(StageComm, WithoutTagsLowerRanksUseASecondGroup) {
   RunRanks(2, [] {
     StartRank();
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
     const auto first = PutUntagged(mesh.get_group());
     const auto second = PutUntagged(second_group(mesh.get_group()));
-    StageComm comm(mesh);
+    StageComm comm = MakeComm(mesh);
     // Each direction is connected.
     EXPECT_EQ(first->ToString(), get_rank() == 0 ? "send 1" : "recv 1");
     EXPECT_EQ(second->ToString(), get_rank() == 0 ? "recv 1" : "send 1");
 
     const StageMessage activations{.kind = MessageKind::kActivations,
                                    .microbatch = 0,
-                                   .peer = 1 - comm.stage_index(),
+                                   .stage = comm.rank(),
+                                   .peer = 1 - comm.rank(),
                                    .tensors = {at::full({2}, get_rank())}};
     const StageMessage gradients{.kind = MessageKind::kGradients,
                                  .microbatch = 0,
-                                 .peer = 1 - comm.stage_index(),
+                                 .stage = comm.rank(),
+                                 .peer = 1 - comm.rank(),
                                  .tensors = {at::full({3}, get_rank())}};
-    std::optional<StageTransfer> header, sent;
     if (get_rank() == 0) {
-      header = comm.SendHeader(SampleHeader(), 1);
-      sent = comm.Exchange(activations, gradients);
+      const StageTransfer header = comm.SendHeader(SampleHeader(), 0, 1);
+      const StageTransfer sent = comm.Send(activations);
+      ReceiveInto(comm, gradients);
       EXPECT_EQ(gradients.tensors[0][2].item<double>(), 1);
+      comm.Wait(header);
+      comm.Wait(sent);
     } else {
-      EXPECT_EQ(comm.ReceiveHeader(0).num_microbatches, 5);
-      comm.Exchange(std::nullopt, activations);
+      EXPECT_EQ(comm.ReceiveHeader(1, 0).num_microbatches, 5);
+      ReceiveInto(comm, activations);
       EXPECT_EQ(activations.tensors[0][1].item<double>(), 0);
-      sent = comm.Exchange(gradients, std::nullopt);
+      comm.Wait(comm.Send(gradients));
     }
-    comm.Wait(header);
-    comm.Wait(sent);
     EXPECT_EQ(first->ToString(), get_rank() == 0 ? "send 3" : "recv 3");
     EXPECT_EQ(second->ToString(), get_rank() == 0 ? "recv 2" : "send 2");
 
@@ -165,17 +182,18 @@ TEST(StageComm, WithoutTagsGradientsUseASecondGroup) {
 TEST(StageComm, AnAbandonedStepFailsOnAllStages) {
   RunRanks(3, [] {
     StartRank();
-    StageComm comm(init_device_mesh("cpu", {3}, {"pp"}));
-    if (comm.stage_index() == 1) {
-      comm.set_activity("the forward of microbatch 6");
+    StageComm comm = MakeComm(init_device_mesh("cpu", {3}, {"pp"}));
+    if (comm.rank() == 1) {
+      comm.set_activity(1, "the forward of microbatch 6");
       const StepGuard guard(comm);  // left without Finish
     } else {
       const StageMessage received{.kind = MessageKind::kGradients,
                                   .microbatch = 4,
+                                  .stage = comm.rank(),
                                   .peer = 1,
                                   .tensors = {at::zeros({2})}};
       const std::string error =
-          ThrownMessage([&] { comm.Exchange(std::nullopt, received); });
+          ThrownMessage([&] { ReceiveInto(comm, received); });
       EXPECT_THAT(
           error,
           AllOf(HasSubstr(get_rank() == 0 ? "rank 0 of 3 in group \"world\""
