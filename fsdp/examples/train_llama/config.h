@@ -40,6 +40,7 @@ struct Config {
   std::string plan;  // a file; empty: the plan in `train`, or the built-in one
   int64_t microbatches = 0;  // 0: FitMicrobatches sets it
   std::string pipeline_schedule = "1f1b";
+  int64_t stages_per_rank = 0;  // 0: see StagesPerRank
 
   std::string device = "cpu";
   bool deterministic_init = false;

@@ -116,11 +116,16 @@ std::vector<Option> OtherParallelisms(Config* c) {
       Integer("ep", &c->train.mesh.expert_parallel_degree, 1,
               "ranks that divide the experts: expert parallelism"),
       Integer("pp", &c->train.mesh.pipeline_parallel_degree, 1,
-              "stages of a pipeline, each with some of the blocks"),
+              "ranks of a pipeline, each with some of the blocks"),
       Integer("microbatches", &c->microbatches, 1,
               "with --pp: pieces of a batch; default: one for each stage"),
-      Choice("pp-schedule", &c->pipeline_schedule, {"1f1b", "gpipe"},
-             "with --pp: 1f1b keeps fewer activations"),
+      Choice(
+          "pp-schedule", &c->pipeline_schedule,
+          {"1f1b", "gpipe", "interleaved", "zero-bubble", "zbv", "dualpipev"},
+          "with --pp: the order of the work; the last four wait less"),
+      Integer("pp-stages", &c->stages_per_rank, 1,
+              "with --pp: stages on each rank; default: 1, or 2 from "
+              "interleaved on"),
   };
 }
 

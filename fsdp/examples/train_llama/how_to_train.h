@@ -54,6 +54,7 @@ What to try:
   --cp=2 --seq-len=512           a sequence on 2 ranks: it may be longer
   --pp=2                         half of the blocks on each of 2 ranks
   --pp=2 --microbatches=8        in smaller pieces, with less time idle
+  --pp=2 --pp-schedule=zbv       two stages on each rank, with still less
   --ema=0.999                    an average of the weights, which is exported
   --experts=8 --ep=2             half of the experts on each of 2 ranks
 

@@ -172,7 +172,7 @@ LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
       "embed_tokens", torch::nn::Embedding(options.vocab_size, options.dim));
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < options.num_layers; ++i) {
-    layers->push_back(blocks_.emplace_back(options).ptr());
+    layers->push_back(blocks_.emplace(i, Block(options)).first->second.ptr());
   }
   norm = register_module("norm", RmsNorm(options.dim, options.norm_eps));
   if (!options.tied_embeddings) {
@@ -183,23 +183,27 @@ LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
       *this, [](const torch::nn::Module& /*block*/) { return false; });
 }
 
-at::Tensor LlamaImpl::forward(const at::Tensor& tokens) {
-  at::Tensor h = embed_tokens ? embed_tokens(tokens) : tokens;
+bool StageModules::Has(const std::string& name) const {
+  return names.empty() || absl::c_linear_search(names, name);
+}
+
+at::Tensor LlamaImpl::forward(const at::Tensor& tokens,
+                              const StageModules& stage) {
+  at::Tensor h =
+      embed_tokens && stage.Has("embed_tokens") ? embed_tokens(tokens) : tokens;
   const Rotary rotary = MakeRotary(options_, tokens.size(1), h.options());
-  for (Block& block : blocks_) h = block(h, rotary);
-  if (norm) h = norm(h);
+  for (auto& [number, block] : blocks_) {
+    if (stage.Has(absl::StrCat("layers.", number))) h = block(h, rotary);
+  }
+  if (norm && stage.Has("norm")) h = norm(h);
   if (options_.tied_embeddings) return at::linear(h, embed_tokens->weight);
-  return lm_head ? lm_head(h) : h;
+  return lm_head && stage.Has("lm_head") ? lm_head(h) : h;
 }
 
 void LlamaImpl::KeepModules(const std::vector<std::string>& names) {
-  std::vector<Block> kept;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (absl::c_linear_search(names, absl::StrCat("layers.", i))) {
-      kept.push_back(blocks_[i]);
-    }
-  }
-  blocks_ = std::move(kept);
+  std::erase_if(blocks_, [&](const auto& item) {
+    return !absl::c_linear_search(names, absl::StrCat("layers.", item.first));
+  });
   fsdp::keep_modules(*this, names, {&embed_tokens, &norm, &lm_head});
 }
 

@@ -8,6 +8,7 @@
 #define FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,13 @@ class BlockImpl : public torch::nn::Module {
 // A block that can run forward again in backward.
 using Block = fsdp::Checkpointed<BlockImpl>;
 
+// The modules that a pipeline stage runs, by name; none: all that there are.
+struct StageModules {
+  std::vector<std::string> names = {};
+
+  bool Has(const std::string& name) const;
+};
+
 class LlamaImpl : public torch::nn::Module {
  public:
   // No block is computed again in backward until
@@ -118,7 +126,8 @@ class LlamaImpl : public torch::nn::Module {
   // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
   // Without embed_tokens it takes activations [batch, seq_len, dim] instead;
   // without norm and lm_head it returns such.
-  at::Tensor forward(const at::Tensor& tokens);
+  // `stage` is one of several stages on this rank.
+  at::Tensor forward(const at::Tensor& tokens, const StageModules& stage = {});
 
   // Keeps the modules with these names and removes the others, for a pipeline
   // stage; see fsdp::keep_modules. Not with tied embeddings.
@@ -132,7 +141,7 @@ class LlamaImpl : public torch::nn::Module {
 
  private:
   ModelOptions options_;
-  std::vector<Block> blocks_;  // the same as in `layers`
+  std::map<int64_t, Block> blocks_;  // the same as in `layers`, by number
 };
 TORCH_MODULE(Llama);
 

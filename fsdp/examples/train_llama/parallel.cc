@@ -4,11 +4,13 @@
 // Tested by tests/fsdp/examples/parallel_test.cc.
 #include "fsdp/examples/train_llama/parallel.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "config/explain/mesh_plan.h"
+#include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/parallel/tensor/load_plan.h"
@@ -41,16 +43,25 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
   const int64_t tp = TensorParallel(config);
   const bool has_pp = pp > 1;
   const bool is_1f1b = config.pipeline_schedule == "1f1b";
+  const int64_t num_stages = pp * StagesPerRank(config);
   return {
-      {!has_pp && (config.microbatches > 0 || !is_1f1b),
-       "--microbatches and --pp-schedule require --pp=N, the number of stages"},
+      {!has_pp &&
+           (config.microbatches > 0 || !is_1f1b || config.stages_per_rank > 0),
+       "--microbatches, --pp-schedule and --pp-stages require --pp=N, the "
+       "number of ranks that a batch passes"},
       {has_pp && config.model.tied_embeddings,
        "--tied-embeddings shares one weight between the first and the last "
        "stage; leave it out, or --pp"},
-      {has_pp && num_layers < pp,
-       absl::StrCat("--pp=", pp,
-                    " requires as many --layers, for each stage to have one; ",
-                    num_layers, " are fewer")},
+      {has_pp && num_layers < num_stages,
+       absl::StrCat(
+           "--pp=", pp,
+           num_stages == pp ? ""
+                            : absl::StrCat(", with ", StagesPerRank(config),
+                                           " stages on each,"),
+           " requires ",
+           num_stages == pp ? "as" : absl::StrCat(num_stages, " stages and as"),
+           " many --layers, for each stage to have one; ", num_layers,
+           " are fewer")},
       {has_pp && *config.train.mesh.context_parallel_degree > 1,
        "--pp cannot be combined with --cp, because stages do not pass on parts "
        "of sequences; for long sequences write --tp=N --sp instead of --cp"},
@@ -68,6 +79,24 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
 }
 
 }  // namespace
+
+fsdp::ScheduleKind PipelineScheduleKind(const Config& config) {
+  const std::map<std::string, fsdp::ScheduleKind> kinds = {
+      {"gpipe", fsdp::ScheduleKind::kGPipe},
+      {"1f1b", fsdp::ScheduleKind::k1F1B},
+      {"interleaved", fsdp::ScheduleKind::kInterleaved1F1B},
+      {"zero-bubble", fsdp::ScheduleKind::kInterleavedZeroBubble},
+      {"zbv", fsdp::ScheduleKind::kZBVZeroBubble},
+      {"dualpipev", fsdp::ScheduleKind::kDualPipeV}};
+  return kinds.at(config.pipeline_schedule);
+}
+
+int64_t StagesPerRank(const Config& config) {
+  if (config.stages_per_rank > 0) return config.stages_per_rank;
+  const bool has_one =
+      config.pipeline_schedule == "gpipe" || config.pipeline_schedule == "1f1b";
+  return has_one ? 1 : 2;
+}
 
 absl::Status CheckParallel(const Config& config) {
   const bool has_tp = TensorParallel(config) > 1;
@@ -130,10 +159,20 @@ absl::StatusOr<fsdp::ParallelDegrees> ChooseDegrees(const Config& config,
 }
 
 absl::Status FitMicrobatches(int64_t num_readers, Config* config) {
-  if (*config->train.mesh.pipeline_parallel_degree == 1)
-    return absl::OkStatus();
+  const int64_t pp = *config->train.mesh.pipeline_parallel_degree;
+  if (pp == 1) return absl::OkStatus();
+  const int64_t stages_per_rank = StagesPerRank(*config);
   if (config->microbatches == 0) {
-    config->microbatches = *config->train.mesh.pipeline_parallel_degree;
+    config->microbatches = pp * stages_per_rank;
+  }
+  const absl::Status possible = fsdp::CatchTorch([&] {
+    fsdp::MakePipelineOrder(PipelineScheduleKind(*config),
+                            {pp, stages_per_rank, config->microbatches});
+    return absl::OkStatus();
+  });
+  if (!possible.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--pp-schedule=", config->pipeline_schedule, ": ", possible.message()));
   }
   const int64_t num_sequences = config->batch / num_readers;
   if (num_sequences % config->microbatches == 0) return absl::OkStatus();

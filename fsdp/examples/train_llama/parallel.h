@@ -13,6 +13,7 @@
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/mesh/parallel_dims.h"
+#include "fsdp/parallel/pipeline/order/pipeline_order.h"
 #include "fsdp/parallel/tensor/parallelize_module.h"
 
 namespace llama {
@@ -27,8 +28,13 @@ absl::StatusOr<fsdp::ParallelDegrees> ChooseDegrees(const Config& config,
                                                     int64_t world_size,
                                                     int64_t local_world_size);
 
+// The schedule of --pp-schedule, and the number of stages on each rank.
+fsdp::ScheduleKind PipelineScheduleKind(const Config& config);
+int64_t StagesPerRank(const Config& config);
+
 // Call it after FitBatch: fills `microbatches` if no flag did. Returns
-// InvalidArgument if a rank's sequences cannot be divided into them.
+// InvalidArgument if a rank's sequences cannot be divided into them, or the
+// schedule does not allow the number.
 absl::Status FitMicrobatches(int64_t num_readers, Config* config);
 
 // The built-in plan, for the modules that `model` has. Without sequence

@@ -64,6 +64,10 @@ TEST(Parallel, SuggestsOptionsThatWork) {
           "--ep=3 does not divide the 4 of --experts");
   refuses({"--microbatches=2"}, "require --pp=N");
   refuses({"--pp-schedule=gpipe"}, "require --pp=N");
+  refuses({"--pp-stages=2"}, "require --pp=N");
+  refuses({"--pp=3", "--pp-schedule=zbv"},
+          "--pp=3, with 2 stages on each, requires 6 stages and as many "
+          "--layers");
   refuses({"--pp=2", "--tied-embeddings"}, "leave it out, or --pp");
   refuses({"--pp=5"},
           "--pp=5 requires as many --layers, for each stage to have "

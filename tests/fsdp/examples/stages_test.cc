@@ -66,6 +66,7 @@ Batch Rows(int64_t begin, int64_t num) {
 void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   SCOPED_TRACE(testing::PrintToString(flags));
   Config config = ParseConfig(flags);
+  config.model.num_layers = 4;
   const fsdp::ParallelDims dims = fsdp::init_parallel_dims(
       ChooseDegrees(config, fsdp::get_world_size(), 1).value(), "cpu");
   const auto readers = dims.get_optional_mesh("batch");
@@ -94,7 +95,8 @@ void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   fsdp::AllReduce(loss, fsdp::ReduceOp::kAvg, fsdp::world_group());
 
   Llama whole = MakeModel(config);
-  const Config alone = ParseConfig({});
+  Config alone = ParseConfig({});
+  alone.model.num_layers = 4;
   const torch::Tensor expected =
       MakeBatchRunner(alone, dims, whole)(Rows(0, kBatch));
   EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6);
@@ -115,6 +117,12 @@ TEST(Stages, TrainAsOneProcess) {
     ExpectTrainsAsOne({"--pp=2", "--microbatches=1", "--pp-schedule=gpipe"});
     ExpectTrainsAsOne({"--pp=2", "--tp=2", "--microbatches=4"});
     ExpectTrainsAsOne({"--pp=2", "--tp=2", "--sp"});
+    ExpectTrainsAsOne(
+        {"--pp=2", "--microbatches=2", "--pp-schedule=interleaved"});
+    ExpectTrainsAsOne({"--pp=2", "--tp=2", "--sp", "--pp-schedule=zero-bubble",
+                       "--pp-stages=1", "--microbatches=4"});
+    ExpectTrainsAsOne({"--pp=2", "--microbatches=2", "--pp-schedule=zbv"});
+    ExpectTrainsAsOne({"--pp=2", "--tp=2", "--pp-schedule=dualpipev"});
   });
 }
 
