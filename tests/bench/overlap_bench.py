@@ -32,6 +32,15 @@ ROWS = {
     "HSDP 2 x 4, 2 machines": (("--replicate=2", "--shard=4"), 4),
     "TP 2 x FSDP 4": (("--tp=2", "--sp", "--shard=4"), 8),
     "1F1B of 2 x FSDP 4": (("--pp=2", "--shard=4", "--microbatches=4"), 8),
+    "Interleaved1F1B of 2 x FSDP 4": (
+        (
+            "--pp=2",
+            "--shard=4",
+            "--microbatches=4",
+            "--pp-schedule=interleaved",
+        ),
+        8,
+    ),
     "CP 2 x FSDP": (("--cp=2",), 8),
 }
 # As cost_model.cc has them.
