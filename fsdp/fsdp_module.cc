@@ -49,6 +49,12 @@ void UnshardHandle::wait() {
   state->group()->WaitForUnshard(/*in_backward=*/false);
 }
 
+void GradientReductionHandle::wait() {
+  if (state_ == nullptr) return;
+  state_->scheduler().WaitForFinalization(finalization_);
+  state_ = nullptr;
+}
+
 UnshardHandle FSDPModule::unshard(bool async) {
   FsdpParamGroup* group = state_->group();
   if (group == nullptr) return UnshardHandle(nullptr);
@@ -73,6 +79,29 @@ void FSDPModule::reshard() {
 
 void FSDPModule::set_is_last_backward(bool is_last_backward) {
   state_->scheduler().set_is_last_backward(is_last_backward);
+}
+
+void FSDPModule::set_manual_backward_finalization(bool enabled) {
+  CheckIsRoot("set_manual_backward_finalization");
+  state_->scheduler().set_manual_finalization(enabled);
+}
+
+GradientReductionHandle FSDPModule::finalize_backward(bool async) {
+  CheckIsRoot("finalize_backward");
+  std::shared_ptr<Finalization> finalization =
+      state_->scheduler().FinalizeBackward(async);
+  if (finalization == nullptr) return {};
+  return {state_, std::move(finalization)};
+}
+
+void FSDPModule::reset_iter_state() {
+  CheckIsRoot("reset_iter_state");
+  state_->scheduler().ResetIterState();
+}
+
+void FSDPModule::CheckIsRoot(const char* function) const {
+  TORCH_CHECK(is_root(), "fsdp: ", function, " is for the root, not for '",
+              name(), "'");
 }
 
 void FSDPModule::set_requires_gradient_sync(bool value, bool recurse) {
@@ -154,9 +183,7 @@ void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor)> hook,
 }
 
 void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) {
-  TORCH_CHECK(state_->is_root(),
-              "fsdp: set_post_optim_event is for the root, not for '", name(),
-              "'");
+  CheckIsRoot("set_post_optim_event");
   state_->scheduler().set_post_optim_event(std::move(event));
 }
 

@@ -22,6 +22,7 @@
 namespace fsdp {
 
 class FsdpState;
+struct Finalization;
 
 // A gather in flight.
 class UnshardHandle {
@@ -33,6 +34,22 @@ class UnshardHandle {
 
  private:
   std::shared_ptr<FsdpState> state_;
+};
+
+// The end of a backward, in flight: see FSDPModule::finalize_backward.
+class GradientReductionHandle {
+ public:
+  GradientReductionHandle() = default;
+  GradientReductionHandle(std::shared_ptr<FsdpState> state,
+                          std::shared_ptr<Finalization> finalization)
+      : state_(std::move(state)), finalization_(std::move(finalization)) {}
+  // Makes the gradients usable. Does nothing the second time, or where nothing
+  // is in flight. Throws c10::Error after reset_iter_state.
+  void wait();
+
+ private:
+  std::shared_ptr<FsdpState> state_;  // null: nothing is in flight
+  std::shared_ptr<Finalization> finalization_;
 };
 
 // A module to which fully_shard was applied. A cheap handle; it keeps the
@@ -48,6 +65,31 @@ class FSDPModule {
   // false: after this backward, the order and the pending reduction are kept
   // for the next one. Applies to this module and all below it.
   void set_is_last_backward(bool is_last_backward);
+  // For the root, between steps. true: the end of a backward leaves gradients
+  // and gathered parameters as they are, and finalize_backward ends one or
+  // several backwards; set_is_last_backward has no effect then. Errors
+  // (c10::Error): another module than the root; a change during a backward, or
+  // after one that is not finalized.
+  void set_manual_backward_finalization(bool enabled);
+  // For the root, after backwards: completes the reductions and frees
+  // parameters, as the modules' switches say at this moment. To reduce once
+  // after several backwards, turn set_requires_gradient_sync off for those, and
+  // on again before this call. Shards have gradients when this returns,
+  // or, with `async`, when wait() of the handle does, which must come before
+  // anything else in this root, and in others with the same communication
+  // (share_comm_ctx). Does nothing before the first forward.
+  // Errors (c10::Error): another module than the root; without
+  // set_manual_backward_finalization(true); during a backward, or between a
+  // forward and the backward; while an earlier handle is pending; a postponed
+  // all-reduce (set_requires_all_reduce).
+  GradientReductionHandle finalize_backward(bool async = false);
+  // For the root, on every rank, after an exception in forward or backward on
+  // any rank: waits for communication that has begun, frees all parameters, and
+  // drops all gradients, those of earlier microbatches among them. The next
+  // step then trains as if this one had not begun. Handles of finalize_backward
+  // become invalid. Errors (c10::Error): another module than the root; during a
+  // backward; another root with the same communication has a pending handle.
+  void reset_iter_state();
   // false: gradients stay unreduced, full size, on each rank.
   void set_requires_gradient_sync(bool value, bool recurse = true);
   // HSDP. false: reduce-scatter, and keep the sum until it is true again.
@@ -129,6 +171,8 @@ class FSDPModule {
   const std::shared_ptr<FsdpState>& state() const { return state_; }
 
  private:
+  void CheckIsRoot(const char* function) const;
+
   std::shared_ptr<FsdpState> state_;
 };
 

@@ -54,6 +54,14 @@ void ValidateModules(const std::vector<ModulePtr>& modules) {
         FsdpState::Find(*module) == nullptr && seen.insert(module.get()).second,
         "fully_shard can be applied to a module only once: ",
         Described(*module));
+    for (const auto& inner : module->modules(/*include_self=*/false)) {
+      const std::shared_ptr<FsdpState> state = FsdpState::Find(*inner);
+      TORCH_CHECK(state == nullptr || !state->scheduler().manual_finalization(),
+                  "fully_shard: set_manual_backward_finalization(true) was "
+                  "called on ",
+                  Described(*inner), ", which would be below ",
+                  Described(*module), "; it is for the root alone");
+    }
   }
 }
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/engine/step_recorder.h"
+#include "fsdp/engine/comm/step_recorder.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

@@ -18,9 +18,9 @@
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/comm/shard_geometry.h"
 #include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/policies.h"
-#include "fsdp/engine/shard_geometry.h"
 #include "fsdp/mesh/dtensor.h"
 
 namespace torch::nn {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/mesh/collective_order.h"
+#include "torch/csrc/autograd/variable.h"
 
 namespace fsdp {
 
@@ -363,7 +364,26 @@ void FsdpParamGroup::ResetAfterError() {
   reduction_.Abandon();
   for (const auto& param : data_.params) param->TakeGradient();
   ClearMarks(/*used_too=*/true);
+  turn_ = {};
+  awaits_finalization_ = false;
   Reshard(/*after_forward=*/false);
+}
+
+void FsdpParamGroup::DropGradients() {
+  const EngineScope scope;
+  reduction_.AbandonAll();
+  for (const auto& param : data_.params) {
+    param->shard().mutable_grad() = at::Tensor();
+  }
+}
+
+const FsdpParam* FsdpParamGroup::ParamInGraph() const {
+  const auto found = std::find_if(
+      data_.params.begin(), data_.params.end(), [](const auto& param) {
+        return param->marks().used &&
+               torch::autograd::impl::try_get_grad_accumulator(param->leaf());
+      });
+  return found == data_.params.end() ? nullptr : found->get();
 }
 
 }  // namespace fsdp

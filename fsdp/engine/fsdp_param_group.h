@@ -67,6 +67,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   // The module's name below the root; empty for the root itself.
   const std::string& name() const { return data_.name; }
   void set_name(std::string name) { data_.name = std::move(name); }
+  // "use of 'layers.3'", for errors.
+  std::string Describe(const char* what) const { return data_.Describe(what); }
   void set_place(Place place) { place_ = std::move(place); }
   bool IsAbove(const FsdpParamGroup& other) const;
   // Whether it is freed after forward: as requested, or, if unset, unless it is
@@ -115,9 +117,25 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   void FinishBackward() { reduction_.FinishBackward(); }
   // Forgets the gradients and marks from a backward that threw.
   void ResetAfterError();
+  // Drops the shards' gradients and the sums that wait for a later backward,
+  // after ResetAfterError.
+  void DropGradients();
   // At the end of backward: whether gradients, those of earlier microbatches
-  // among them, are still to be reduced.
-  bool OwesReduction() const { return reduction_.IsOwed(); }
+  // among them, are still to be reduced. See GroupReduction::IsOwed.
+  bool OwesReduction(bool unused_too = true) const {
+    return reduction_.IsOwed(unused_too);
+  }
+  // Whether a sum waits for a postponed all-reduce.
+  bool PostponesAllReduce() const { return reduction_.IsPostponed(); }
+  bool Has(const GroupReduction* reduction) const {
+    return reduction == &reduction_;
+  }
+  // Whether a backward has left its end to finalize_backward.
+  bool awaits_finalization() const { return awaits_finalization_; }
+  void set_awaits_finalization(bool awaits) { awaits_finalization_ = awaits; }
+  // A parameter that a forward used whose graph still exists; null if there is
+  // none.
+  const FsdpParam* ParamInGraph() const;
   // These read the parameters' marks: see FsdpParam.
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
@@ -172,6 +190,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   bool replicas_checked_ = false;  // in debug mode, before the first gather
   bool gathers_must_wait_ = true;  // for a write into the shards
   bool kept_by_user_ = false;
+  bool awaits_finalization_ = false;
 };
 
 }  // namespace fsdp

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/step_scheduler.h"
 #include "torch/nn/module.h"

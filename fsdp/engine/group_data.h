@@ -16,7 +16,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Stream.h"
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/policies.h"
 #include "fsdp/engine/shard_buffer.h"

@@ -13,7 +13,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/engine/all_gather_extension.h"
-#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/comm/collectives.h"
 #include "fsdp/engine/group_data.h"
 
 namespace fsdp {

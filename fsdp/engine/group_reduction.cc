@@ -4,7 +4,6 @@
 #include "fsdp/engine/group_reduction.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "ATen/ops/cat.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "c10/core/StreamGuard.h"
+#include "fsdp/engine/flat_gradients.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/parallel_param.h"
 #include "fsdp/mesh/collective_errors.h"
@@ -69,13 +69,13 @@ GroupReduction::~GroupReduction() {
   std::erase(data_.comm->reductions(), this);
 }
 
-bool GroupReduction::IsOwed() const {
+bool GroupReduction::IsOwed(bool unused_too) const {
   const bool has_gradients =
       std::any_of(data_.params.begin(), data_.params.end(),
                   [](const auto& param) { return param->HasGradient(); });
   if (has_gradients) return true;
   return data_.settings.requires_gradient_sync &&
-         (data_.settings.reduce_scatter_unused_params ||
+         ((unused_too && data_.settings.reduce_scatter_unused_params) ||
           (data_.settings.requires_all_reduce && partial_.has_value()));
 }
 
@@ -167,6 +167,8 @@ void GroupReduction::Start(Gradients gradients) {
     dtype = c10::promoteTypes(dtype, partial_->output.scalar_type());
   }
   reduction.plan = PlanFor(dtype);
+  reduction.is_postponed =
+      data_.config.replicate_group && !data_.settings.requires_all_reduce;
   const bool is_custom =
       static_cast<bool>(data_.settings.custom_reduce_scatter);
   const bool alone = group.getSize() == 1 && !is_custom;
@@ -277,7 +279,7 @@ void GroupReduction::Complete(Pending& reduction) {
   AddPartial(reduction);
   reduction.done = data_.comm->RecordCurrent();
   const bool is_replicated = data_.config.replicate_group != nullptr;
-  if (is_replicated && !data_.settings.requires_all_reduce) {
+  if (reduction.is_postponed) {
     partial_ = reduction;
     partial_->input = at::Tensor();
     partial_->work = nullptr;
@@ -333,8 +335,7 @@ void GroupReduction::FollowCurrent(c10::Stream stream,
   held_.push_back(reduction.output);
 }
 
-// Microbatches may use different parameters, so the sum covers every parameter
-// that any microbatch used.
+// Microbatches may use different parameters.
 void GroupReduction::AddPartial(Pending& reduction) {
   if (!partial_.has_value()) return;
   const Pending partial = *std::move(partial_);
@@ -343,38 +344,11 @@ void GroupReduction::AddPartial(Pending& reduction) {
     // With one rank, the sums are in the compute stream's memory.
     held_.push_back(partial.output);
   }
-  reduction.output = reduction.output.to(c10::promoteTypes(
-      reduction.output.scalar_type(), partial.output.scalar_type()));
-  if (partial.params == reduction.params) {
-    reduction.output.add_(partial.output);
-    return;
-  }
-  const std::unordered_set<const FsdpParam*> in_partial(partial.params.begin(),
-                                                        partial.params.end());
-  const std::unordered_set<const FsdpParam*> in_new(reduction.params.begin(),
-                                                    reduction.params.end());
-  std::vector<FsdpParam*> all;
-  std::vector<at::Tensor> parts;
-  int64_t partial_offset = 0;
-  int64_t new_offset = 0;
-  for (const auto& param : data_.params) {
-    const int64_t width = param->geometry().padded_numel();
-    at::Tensor part;
-    if (in_new.count(param.get()) != 0) {
-      part = reduction.output.narrow(0, new_offset, width);
-      new_offset += width;
-    }
-    if (in_partial.count(param.get()) != 0) {
-      const at::Tensor held = partial.output.narrow(0, partial_offset, width);
-      part = part.defined() ? part.add_(held) : held;
-      partial_offset += width;
-    }
-    if (!part.defined()) continue;
-    all.push_back(param.get());
-    parts.push_back(part);
-  }
-  reduction.params = std::move(all);
-  reduction.output = at::cat(parts);
+  FlatGradients sum = Sum(
+      data_.params, {std::move(reduction.params), std::move(reduction.output)},
+      {partial.params, partial.output});
+  reduction.params = std::move(sum.params);
+  reduction.output = std::move(sum.values);
 }
 
 // For a backward without gradients, after earlier microbatches had some.
@@ -382,6 +356,7 @@ void GroupReduction::FinishPartial() {
   if (!partial_.has_value() || !data_.settings.requires_all_reduce) return;
   Pending reduction = *std::move(partial_);
   partial_.reset();
+  reduction.is_postponed = false;
   Complete(reduction);
 }
 
@@ -495,6 +470,19 @@ void GroupReduction::Abandon() {
                 [this] { return data_.Describe("reduce-scatter"); });
     comm.WaitOnCurrent(reduction.done);
   }
+}
+
+bool GroupReduction::IsPostponed() const {
+  return partial_.has_value() ||
+         std::any_of(pending_.begin(), pending_.end(),
+                     [](const Pending& one) { return one.is_postponed; });
+}
+
+void GroupReduction::AbandonAll() {
+  Abandon();
+  if (partial_.has_value()) data_.comm->WaitOnCurrent(partial_->done);
+  partial_.reset();
+  FinishBackward();
 }
 
 }  // namespace fsdp

@@ -16,7 +16,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Stream.h"
-#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/comm/collectives.h"
 #include "fsdp/engine/group_data.h"
 
 namespace fsdp {
@@ -50,10 +50,15 @@ class GroupReduction {
   void FinishBackward();
   // Waits for the group's reductions in flight and drops the gradients.
   void Abandon();
+  // The same, and drops the sums that wait for a later backward.
+  void AbandonAll();
 
   // At the end of backward: whether gradients, those of earlier microbatches
-  // among them, are still to be reduced.
-  bool IsOwed() const;
+  // among them, are still to be reduced. With `unused_too` zeros in place of
+  // missing gradients count, if the group reduces them.
+  bool IsOwed(bool unused_too) const;
+  // Whether a sum waits for a postponed all-reduce.
+  bool IsPostponed() const;
 
  private:
   struct Pending {
@@ -62,6 +67,7 @@ class GroupReduction {
     Work work;
     EventPtr done;  // work that reads `input` and sums into `output`
     ReductionPlan plan;
+    bool is_postponed = false;  // a later backward all-reduces it
     int64_t begin_us = 0;
   };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/parallel_param.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ATen/ops/zeros.h"
-#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/comm/collectives.h"
 
 namespace fsdp {
 

@@ -12,9 +12,9 @@
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/comm/shard_geometry.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fully_shard_options.h"
-#include "fsdp/engine/shard_geometry.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor_spec.h"
 #include "torch/nn/module.h"

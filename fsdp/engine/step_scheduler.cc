@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "fsdp/engine/lazy_key.h"
-#include "fsdp/mesh/collective_order.h"
 #include "torch/csrc/autograd/engine.h"
 
 namespace fsdp {
@@ -78,6 +77,10 @@ size_t StepScheduler::MostInputBuffers() const {
 }
 
 void StepScheduler::set_comm(std::shared_ptr<CommContext> comm) {
+  TORCH_CHECK(finalization_ == nullptr,
+              "fsdp: share_comm_ctx while gradients are being reduced: call "
+              "wait() of the handle that finalize_backward(async=true) gave "
+              "first");
   comm_ = std::move(comm);
   comm_->set_max_input_buffers(
       std::max(comm_->max_input_buffers(), MostInputBuffers()));
@@ -145,6 +148,11 @@ void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
     RecoverFromAbortedBackward();
   }
   last_used = weak_from_this();
+  was_used_ = true;
+  TORCH_CHECK(comm_->finalization() == nullptr, "fsdp: ", use.op, " is a ",
+              group.Describe("use"),
+              " while gradients are being reduced: call wait() of the handle "
+              "that finalize_backward(async=true) gave first");
   TORCH_CHECK(
       !group.config().mp_policy.output_dtype.has_value() ||
           group.seen_at_boundary(),
@@ -336,50 +344,13 @@ void StepScheduler::QueueFinalCallback() {
   if (aborted_) RecoverFromAbortedBackward();
   if (in_backward_) return;
   in_backward_ = true;
+  if (!begun_manual_.has_value()) begun_manual_ = manual_;
   backward_cursor_ = order_.size();
   CountUsesToCome();
   const auto guard =
       std::make_shared<BackwardGuard>(shared_from_this(), ++num_backwards_);
   torch::autograd::Engine::get_default_engine().queue_callback(
       [guard] { guard->Finish(); });
-}
-
-void StepScheduler::FinishBackward() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  for (FsdpParamGroup* group : groups_) {
-    group->turn() = {};
-    if (group->OwesReduction()) {
-      group->PostBackward(/*at_end=*/true);
-    } else if (group->settings().reshard_after_backward) {
-      group->Reshard(/*after_forward=*/false);
-    }
-    if (is_last_backward_) group->DropGather();
-    group->ClearMarks(/*used_too=*/is_last_backward_);
-  }
-  GroupReduction::FinishAllBut(0, *comm_);
-  FinishOrderCheck();
-  for (FsdpParamGroup* group : groups_) group->FinishBackward();
-  comm_->ReleaseGather();
-  // Uses that this backward has passed are over: the next one must not prefetch
-  // them.
-  order_.resize(is_last_backward_ ? 0 : backward_cursor_);
-  current_ = nullptr;
-  in_backward_ = false;
-  // The next backward must also be told about groups that stay gathered.
-  FsdpParam::BumpEpoch();
-}
-
-void StepScheduler::NoteAborted(uint64_t backward) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  if (in_backward_ && backward == num_backwards_) aborted_ = true;
-}
-
-void StepScheduler::RecoverFromAbortedBackward() {
-  aborted_ = false;
-  in_backward_ = false;
-  order_.clear();
-  current_ = nullptr;
-  for (FsdpParamGroup* group : groups_) group->ResetAfterError();
 }
 
 }  // namespace fsdp

@@ -23,7 +23,9 @@
 // arrived, the group is freed and its gradients are reduced, after the previous
 // reduction is awaited. When backward ends, called by autograd's engine, groups
 // that still have gradients are reduced, all are freed, and everything in
-// flight is awaited.
+// flight is awaited. If the program finalizes backward, the last sentence is
+// left to FinalizeBackward: nothing is freed or awaited when a backward ends,
+// and groups that still have gradients, and are to be reduced, keep them.
 #ifndef FSDP_ENGINE_STEP_SCHEDULER_H_
 #define FSDP_ENGINE_STEP_SCHEDULER_H_
 
@@ -31,15 +33,19 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "c10/util/ArrayRef.h"
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
 
 namespace fsdp {
+
+// An end of backward that nobody has awaited yet; only its identity counts.
+struct Finalization {};
 
 class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
  public:
@@ -85,6 +91,16 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   // Tells the context how many inputs of reductions the groups allow at most.
   void ResolveInputBuffers();
 
+  // See FSDPModule::set_manual_backward_finalization.
+  void set_manual_finalization(bool manual);
+  bool manual_finalization() const { return manual_; }
+  // See FSDPModule::finalize_backward. With `async` the caller calls
+  // WaitForFinalization with the result; null if there is nothing to wait for.
+  std::shared_ptr<Finalization> FinalizeBackward(bool async);
+  void WaitForFinalization(const std::shared_ptr<Finalization>& finalization);
+  // See FSDPModule::reset_iter_state.
+  void ResetIterState();
+
   void set_is_last_backward(bool value) { is_last_backward_ = value; }
   // The next forward's first gather waits for this, not for everything issued
   // so far.
@@ -108,6 +124,13 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   void PrefetchForward(FsdpParamGroup& used);
   void PrefetchBackward(FsdpParamGroup& used);
   void FinishBackward();
+  void CheckMayFinalize() const;
+  void CheckReducesAtOnce() const;
+  void CheckWorksAlone() const;
+  static void EndBackward(FsdpParamGroup& group);
+  void FinishReductions();
+  void EndIteration();
+  void ForgetFinalization();
 
   std::recursive_mutex mutex_;
   // Shared with the groups, and by the schedulers of several roots.
@@ -126,6 +149,12 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   uint64_t num_backwards_ = 0;
   bool is_last_backward_ = true;
   std::shared_ptr<c10::Event> post_optim_event_;
+
+  bool was_used_ = false;
+  bool manual_ = false;  // the program finalizes backward
+  // The same, as it was when the first backward began that is not finalized.
+  std::optional<bool> begun_manual_;
+  std::shared_ptr<Finalization> finalization_;  // null: none is pending
 };
 
 }  // namespace fsdp

@@ -4,7 +4,7 @@
 
 #include "ATen/ops/empty.h"
 #include "c10/core/GradMode.h"
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/mesh/dtensor.h"
 

@@ -9,7 +9,7 @@
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/randint.h"
 #include "c10/util/Exception.h"
-#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/comm/collectives.h"
 #include "fsdp/fsdp_module.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"

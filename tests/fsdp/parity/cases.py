@@ -27,6 +27,11 @@ DEFAULTS = {
     "force_sum": False,
     # set_NAME of the root, and the value.
     "switches": {},
+    # How finalize_backward ends all backwards of a step: "wait", or "handle",
+    # which is awaited; "": each backward ends by itself.
+    "finalize": "",
+    # Whether each step fails once first, and reset_iter_state follows.
+    "fails": False,
     # Whether the first gradients have the same bits.
     "same_bits": True,
     "clip": 0.0,
@@ -274,9 +279,49 @@ def newest_on_two():
         "keep_norms_clip": {"keep_dtype": "norm", "clip": 0.1, **OWN},
         "own_float64": {**FLOAT64, **OWN},
     }
+    rows.update(by_hand())
     for name, value in SWITCHES.items():
         rows[name] = {"switches": {name: value}, **OWN}
     return [config(2, name, **row) for name, row in rows.items()]
+
+
+def by_hand():
+    """Steps that end by hand, or begin again."""
+    return {
+        "finalize": {"finalize": "wait", **OWN},
+        "finalize_handle": {"finalize": "handle", **FUSED, **OWN},
+        "finalize_accumulate": {
+            "finalize": "handle",
+            "accumulate": 3,
+            **OWN,
+        },
+        "finalize_no_sync": {
+            "finalize": "handle",
+            "accumulate": 3,
+            "no_sync": True,
+            **FUSED,
+            **OWN,
+        },
+        "finalize_checkpoint": {
+            "finalize": "wait",
+            "checkpoint_activations": True,
+            **OWN,
+        },
+        "fails": {"fails": True, "accumulate": 2, **OWN},
+        "fails_no_sync": {
+            "fails": True,
+            "accumulate": 2,
+            "no_sync": True,
+            **FUSED,
+            **OWN,
+        },
+        "fails_finalize": {
+            "fails": True,
+            "finalize": "handle",
+            "accumulate": 2,
+            **OWN,
+        },
+    }
 
 
 def newest_on_four():
@@ -286,6 +331,14 @@ def newest_on_four():
         "hsdp_own_postpone_all_reduce": {**OWN, **postponed},
         "hsdp_keep_norms": {"keep_dtype": "norm", **OWN, **postponed},
         "switches": {"switches": SWITCHES, **OWN, **postponed},
+        "hsdp_finalize_no_sync": {
+            "finalize": "handle",
+            "accumulate": 3,
+            "no_sync": True,
+            **OWN,
+            **HSDP,
+        },
+        "hsdp_fails": {"fails": True, **OWN, **postponed},
         "keep_norms_two_ranks_after_forward": {
             "keep_dtype": "norm",
             "reshard_after_forward": 2,

@@ -28,6 +28,7 @@
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/mesh_collectives.h"
@@ -190,6 +191,11 @@ class Trainer {
   // Runs all of a step's micro-batches; returns the mean loss on all ranks.
   double Backward(int64_t step);
   double AverageLoss(int64_t step);
+  // The tokens and targets of this rank; ranks that cut one model have the
+  // same.
+  at::Tensor Rows(int64_t microbatch) const;
+  // Two backwards, of which the second fails, and a forward.
+  void Fail(int64_t step);
   void Clip();
   void WriteGradients();
   void WriteParameters();
@@ -262,6 +268,9 @@ void Trainer::Shard() {
   }
   sharded_ = fully_shard(model_.module, options);
   SetSwitches(config_["switches"], *sharded_);
+  if (config_["finalize"] != "") {
+    sharded_->set_manual_backward_finalization(true);
+  }
   for (FSDPModule module : fsdp_modules(*model_.module)) {
     if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
     const GroupConfig& group = module.state()->group()->config();
@@ -311,9 +320,7 @@ void Trainer::MakeAverage() {
 
 at::Tensor Trainer::Loss(int64_t step, int64_t i) {
   const int64_t num = config_["accumulate"];
-  // Ranks that cut one model have the same rows.
-  const at::Tensor rows =
-      data_[step * num + i].chunk(get_world_size() / tp_)[get_rank() / tp_];
+  const at::Tensor rows = Rows(step * num + i);
   const int64_t length = config_["row_length"].get<int64_t>() - 1;
   const at::Tensor logits = model_.forward(rows.narrow(1, 0, length))
                                 .to(DtypeNamed(config_["dtype"]));
@@ -332,13 +339,39 @@ double Trainer::Backward(int64_t step) {
   double total = 0;
   for (int64_t i = 0; i < num; ++i) {
     const bool last = i == num - 1;
-    if (config_["no_sync"]) sharded_->set_requires_gradient_sync(last);
+    if (config_["no_sync"]) {
+      sharded_->set_requires_gradient_sync(last && config_["finalize"] == "");
+    }
     if (config_["postpone_all_reduce"]) sharded_->set_requires_all_reduce(last);
     const at::Tensor loss = Loss(step, i);
     (loss / num).backward();
     total += loss.item<double>() / static_cast<double>(num);
   }
+  if (config_["finalize"] != "") {
+    sharded_->set_requires_gradient_sync(true);
+    sharded_->finalize_backward(config_["finalize"] == "handle").wait();
+  }
   return total;
+}
+
+at::Tensor Trainer::Rows(int64_t microbatch) const {
+  return data_[microbatch].chunk(get_world_size() / tp_)[get_rank() / tp_];
+}
+
+void Trainer::Fail(int64_t step) {
+  const int64_t length = config_["row_length"].get<int64_t>() - 1;
+  const at::Tensor tokens =
+      Rows(step * config_["accumulate"].get<int64_t>()).narrow(1, 0, length);
+  model_.forward(tokens).sum().backward();
+  const at::Tensor logits = model_.forward(tokens);
+  logits.register_hook([](const at::Tensor&) -> at::Tensor {
+    TORCH_CHECK_VALUE(false, "on purpose");
+  });
+  const std::string error =
+      CatchErrorText([&logits] { logits.sum().backward(); });
+  TORCH_CHECK(error.find("on purpose") != std::string::npos, error);
+  model_.forward(tokens);
+  sharded_->reset_iter_state();
 }
 
 void Trainer::Clip() {
@@ -426,6 +459,7 @@ void Trainer::Run() {
                      average_);
     }
     optimizer->zero_grad();
+    if (config_["fails"]) Fail(step);
     for (const ProcessGroup& group : groups_) Count(group).Reset();
     losses[step - first_step] = Backward(step);
     if (step == 0) WriteGradients();

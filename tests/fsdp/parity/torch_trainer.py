@@ -150,6 +150,8 @@ def shard(model, config, mesh):
             module.set_force_sum_reduction_for_comms(True)
     for name, value in config["switches"].items():
         getattr(model, f"set_{name}")(value)
+    if config["finalize"]:
+        model.set_manual_backward_finalization(True)
 
 
 def whole(tensor):
@@ -184,14 +186,42 @@ def backward(model, config, batches):
     total = 0.0
     for i, rows in enumerate(batches):
         if config["no_sync"]:
-            model.set_requires_gradient_sync(i == num - 1)
+            last = i == num - 1 and not config["finalize"]
+            model.set_requires_gradient_sync(last)
         if config["postpone_all_reduce"]:
             model.set_requires_all_reduce(i == num - 1)
         with parallel.loss_context(config["plan"]):
             loss = loss_of(model, config, rows)
             (loss / num).backward()
         total += whole(loss).item() / num
+    finalize(model, config)
     return total
+
+
+def finalize(model, config):
+    if not config["finalize"]:
+        return
+    model.set_requires_gradient_sync(True)
+    handle = model.finalize_backward(async_op=config["finalize"] == "handle")
+    if handle is not None:
+        handle.wait()
+
+
+def fail(model, config, rows):
+    """Two backwards, of which the second fails, and a forward."""
+
+    def refuse(_):
+        raise ValueError("on purpose")
+
+    for fails in (False, True):
+        logits = model(rows_of_rank(config, rows)[:, :-1])
+        if fails:
+            logits.register_hook(refuse)
+        try:
+            logits.sum().backward()
+        except ValueError:
+            model(rows_of_rank(config, rows)[:, :-1])
+    model.reset_iter_state()
 
 
 class Together:
@@ -276,6 +306,8 @@ def train(job, config, out):
             checkpoints.save(config["save"], step, model, optimizer, average)
         rows = data[step * num : (step + 1) * num]
         optimizer.zero_grad()
+        if config["fails"]:
+            fail(model, config, rows[0])
         counting = CountCollectives()
         if step == 1:
             with counting:

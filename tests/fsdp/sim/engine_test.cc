@@ -232,6 +232,77 @@ void AddSwitches(std::vector<Recipe>& all) {
                  .prepare = SetAllSwitches});
 }
 
+// The same by hand, between other work on the device.
+void Finalize(Training& training) {
+  training.root.set_requires_gradient_sync(true);
+  GradientReductionHandle handle =
+      training.root.finalize_backward(/*async=*/true);
+  const torch::Tensor x = torch::ones({16, NetImpl::kIn}, training.device);
+  EXPECT_EQ((x + x).size(0), 16);
+  handle.wait();
+}
+
+void FailAndReset(Training& training) {
+  FailInABackward(training);
+  FailInAForward(training);
+  training.root.reset_iter_state();
+}
+
+void FinalizeByHand(Training& training) {
+  training.root.set_manual_backward_finalization(true);
+}
+
+void FinalizeByHandWithAllSwitches(Training& training) {
+  FinalizeByHand(training);
+  SetAllSwitches(training);
+}
+
+void AddFinalization(std::vector<Recipe>& all) {
+  const auto add = [&all](Recipe recipe) {
+    recipe.name = "FinalizedByHand" + recipe.name;
+    if (!recipe.prepare) recipe.prepare = FinalizeByHand;
+    recipe.before_optimizer = Finalize;
+    all.push_back(std::move(recipe));
+  };
+  for (const int ranks : {1, 2, 4}) {
+    add({.name = "On" + std::to_string(ranks),
+         .num_ranks = ranks,
+         .num_microbatches = 2,
+         .postponed = Postponed::kReduction});
+    add({.name = "EachMicrobatchOn" + std::to_string(ranks),
+         .num_ranks = ranks,
+         .options = {.mp_policy = kBfloat16},
+         .num_microbatches = 3,
+         .prepare = FinalizeByHandWithAllSwitches});
+  }
+  for (const int ranks : {2, 4}) {
+    add({.name = "HsdpOn" + std::to_string(ranks),
+         .num_ranks = ranks,
+         .num_replicas = 2,
+         .options = {.mp_policy = kBfloat16},
+         .num_microbatches = 2});
+  }
+  add({.name = "Offload",
+       .options = {.offload_policy = CPUOffloadPolicy{}},
+       .host_waits = kOffloadWaits});
+  add({.name = "Checkpointed",
+       .options = {.reshard_after_forward = false},
+       .change = Checkpoint});
+  add({.name = "AfterAReset",
+       .options = {.mp_policy = kBfloat16},
+       .num_microbatches = 2,
+       .prepare = FinalizeByHandWithAllSwitches,
+       .before_step = FailAndReset,
+       .has_even_memory = false});
+  all.push_back({.name = "Reset",
+                 .num_ranks = 4,
+                 .num_replicas = 2,
+                 .num_microbatches = 2,
+                 .postponed = Postponed::kAllReduce,
+                 .before_step = FailAndReset,
+                 .has_even_memory = false});
+}
+
 // Gradients are reduced, and accumulate, in the dtype of their parameters.
 void AddDtypes(std::vector<Recipe>& all) {
   for (const int ranks : {1, 2, 4}) {
@@ -312,6 +383,7 @@ std::vector<Recipe> Recipes() {
   AddAccumulations(all);
   AddReductionSettings(all);
   AddSwitches(all);
+  AddFinalization(all);
   AddDtypes(all);
   AddModels(all);
   AddBetweenSteps(all);

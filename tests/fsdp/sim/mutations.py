@@ -22,11 +22,11 @@ class Mutation:
     implied_by: str = ""
 
 
-COMM = "fsdp/engine/comm_context.cc"
+COMM = "fsdp/engine/comm/comm_context.cc"
 GATHER = "fsdp/engine/group_gather.cc"
 GROUP = "fsdp/engine/fsdp_param_group.cc"
 REDUCTION = "fsdp/engine/group_reduction.cc"
-SCHEDULER = "fsdp/engine/step_scheduler.cc"
+STEP_END = "fsdp/engine/step_end.cc"
 OFFLOAD_STREAM = "fsdp/module/offload_stream.cc"
 RING_ATTENTION = "fsdp/parallel/context/ring_attention.cc"
 STAGE_COMM = "fsdp/parallel/pipeline/stage_comm.cc"
@@ -184,16 +184,16 @@ MUTATIONS = (
     ),
     Mutation(
         "forgets the last reduction",
-        SCHEDULER,
+        STEP_END,
         "  GroupReduction::FinishAllBut(0, *comm_);\n",
         "",
         "*/Float32On2",
     ),
     Mutation(
         "frees the last gather of a backward",
-        SCHEDULER,
-        "  comm_->ReleaseGather();\n",
-        "",
+        STEP_END,
+        "  if (!manual) FinishReductions();\n  comm_->ReleaseGather();\n",
+        "  if (!manual) FinishReductions();\n",
         "*/Float32On2:*/Bfloat16On2",
         implied_by="it only frees memory that the next gather would free",
     ),

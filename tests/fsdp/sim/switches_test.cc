@@ -114,5 +114,32 @@ TEST(SimSwitches, GathersDoNotWaitForReductionsInTheirOwnGroup) {
   });
 }
 
+// The compute stream waits for reductions at the handle's wait, not before.
+TEST(SimSwitches, WorkGoesOnUntilAHandleIsAwaited) {
+  RunRanks(2, [] {
+    Held held = ShardNet(/*reshard=*/false, [](FSDPModule& root) {
+      root.set_reduce_scatter_max_input_buffers(4);
+    });
+    held.root.set_manual_backward_finalization(true);
+    const torch::Tensor x = torch::ones({4, NetImpl::kIn}, held.device);
+    const torch::Tensor loss = held.net->forward(x).sum();
+    Gate gate(held.comm().reduce_scatter());
+    loss.backward();
+    GradientReductionHandle handle =
+        held.root.finalize_backward(/*async=*/true);
+    const torch::Tensor y = x + x;
+    c10::Event computed(c10::kCUDA);
+    computed.record(held.comm().current());
+    computed.synchronize();
+    handle.wait();
+    c10::Event reduced(c10::kCUDA);
+    reduced.record(held.comm().current());
+    EXPECT_FALSE(reduced.query());
+    gate.Open();
+    sim::Finish(held.device.index());
+    EXPECT_THAT(sim::TakeRaces(), ::testing::IsEmpty());
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing

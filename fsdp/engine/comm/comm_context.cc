@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creates the communication streams, and holds buffers until they are read.
 // Tested by tests/fsdp/fsdp_module_test.cc.
-#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/comm/comm_context.h"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardGeometry: how one tensor is cut among a group's ranks, and which part
 // this rank has. Pure values and views; any thread.
-#ifndef FSDP_ENGINE_SHARD_GEOMETRY_H_
-#define FSDP_ENGINE_SHARD_GEOMETRY_H_
+#ifndef FSDP_ENGINE_COMM_SHARD_GEOMETRY_H_
+#define FSDP_ENGINE_COMM_SHARD_GEOMETRY_H_
 
 #include <cstdint>
 #include <vector>
@@ -36,4 +36,4 @@ struct ShardGeometry {
 
 }  // namespace fsdp
 
-#endif  // FSDP_ENGINE_SHARD_GEOMETRY_H_
+#endif  // FSDP_ENGINE_COMM_SHARD_GEOMETRY_H_

@@ -2,12 +2,12 @@
 // Issues collectives, copies parameters and gradients in and out of buffers,
 // and chooses divisors.
 // Tested by tests/fsdp/fsdp_module_reduction_test.cc.
-#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/comm/collectives.h"
 
 #include <algorithm>
 
 #include "ATen/ops/cat.h"
-#include "fsdp/engine/shard_geometry.h"
+#include "fsdp/engine/comm/shard_geometry.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 
 namespace fsdp {

@@ -3,8 +3,8 @@
 // waited; if tracing, also a trace that Chrome's tracing page and Perfetto
 // display. The engine writes from the threads of forward and backward, one at a
 // time. Read it only between steps. Users call fsdp/report.h.
-#ifndef FSDP_ENGINE_STEP_RECORDER_H_
-#define FSDP_ENGINE_STEP_RECORDER_H_
+#ifndef FSDP_ENGINE_COMM_STEP_RECORDER_H_
+#define FSDP_ENGINE_COMM_STEP_RECORDER_H_
 
 #include <chrono>
 #include <cstdint>
@@ -64,4 +64,4 @@ class StepRecorder {
 
 }  // namespace fsdp
 
-#endif  // FSDP_ENGINE_STEP_RECORDER_H_
+#endif  // FSDP_ENGINE_COMM_STEP_RECORDER_H_

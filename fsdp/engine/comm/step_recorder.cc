@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts bytes and waits, records spans, and writes them as JSON.
 // Tested by tests/fsdp/report_test.cc.
-#include "fsdp/engine/step_recorder.h"
+#include "fsdp/engine/comm/step_recorder.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes chunks and views of padded parts.
 // Tested by tests/fsdp/fully_shard_test.cc.
-#include "fsdp/engine/shard_geometry.h"
+#include "fsdp/engine/comm/shard_geometry.h"
 
 #include <algorithm>
 #include <functional>

@@ -26,24 +26,26 @@
 //     makes them wait for it again.
 //
 // The CPU has no streams, so everything here is a no-op there.
-#ifndef FSDP_ENGINE_COMM_CONTEXT_H_
-#define FSDP_ENGINE_COMM_CONTEXT_H_
+#ifndef FSDP_ENGINE_COMM_COMM_CONTEXT_H_
+#define FSDP_ENGINE_COMM_COMM_CONTEXT_H_
 
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
 #include "c10/core/StreamGuard.h"
-#include "fsdp/engine/step_recorder.h"
+#include "fsdp/engine/comm/step_recorder.h"
 
 namespace fsdp {
 
 class GroupReduction;
+struct Finalization;
 
 using EventPtr = std::shared_ptr<c10::Event>;
 
@@ -85,6 +87,15 @@ class CommContext {
   size_t max_input_buffers() const { return max_input_buffers_; }
   void set_max_input_buffers(size_t most) { max_input_buffers_ = most; }
 
+  // The asynchronous end of a root's backward that is not awaited yet; null
+  // without one. See StepScheduler::FinalizeBackward.
+  std::shared_ptr<Finalization> finalization() const {
+    return finalization_.lock();
+  }
+  void set_finalization(std::weak_ptr<Finalization> pending) {
+    finalization_ = std::move(pending);
+  }
+
   StepRecorder& recorder() { return recorder_; }
 
  private:
@@ -95,9 +106,10 @@ class CommContext {
   EventPtr held_gather_event_;
   std::deque<GroupReduction*> reductions_;
   size_t max_input_buffers_ = 1;
+  std::weak_ptr<Finalization> finalization_;  // owned by its root
   StepRecorder recorder_;
 };
 
 }  // namespace fsdp
 
-#endif  // FSDP_ENGINE_COMM_CONTEXT_H_
+#endif  // FSDP_ENGINE_COMM_COMM_CONTEXT_H_

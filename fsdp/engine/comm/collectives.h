@@ -8,8 +8,8 @@
 // output is the rows in rank order. Layout of a reduction: every rank
 // contributes `world` rows, of which rank r will own row r, without padding
 // between parameters.
-#ifndef FSDP_ENGINE_COLLECTIVES_H_
-#define FSDP_ENGINE_COLLECTIVES_H_
+#ifndef FSDP_ENGINE_COMM_COLLECTIVES_H_
+#define FSDP_ENGINE_COMM_COLLECTIVES_H_
 
 #include <cstdint>
 #include <optional>
@@ -77,4 +77,4 @@ ReductionPlan PlanReduction(const ReductionRequest& request);
 
 }  // namespace fsdp
 
-#endif  // FSDP_ENGINE_COLLECTIVES_H_
+#endif  // FSDP_ENGINE_COMM_COLLECTIVES_H_
