@@ -128,6 +128,12 @@ void FSDPModule::set_zero_missing_gradients(bool value, bool recurse) {
 }
 
 void FSDPModule::set_reshard_after_forward(bool value, bool recurse) {
+  ForGroups(*state_, recurse, [](FsdpParamGroup& group) {
+    TORCH_CHECK(group.config().mesh.shard_axis.has_value(),
+                "fsdp: set_reshard_after_forward, but nothing is sharded for "
+                "the ",
+                group.Describe("copies"), ", which replicate made");
+  });
   ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
     group.settings().reshard_after_forward = ReshardAfterForward(value);
     group.ForgetPostForwardGroup();

@@ -54,9 +54,11 @@ std::string GroupLine(const FsdpState& state) {
     sharded += param->padded_shard().nbytes();
     whole += param->unsharded_bytes();
   }
-  std::string line = absl::StrCat("FSDP over ", to_string(group.config().mesh),
-                                  ", ", AfterForward(group), ", ",
-                                  Bytes(sharded), " of ", Bytes(whole));
+  const DataParallelMesh& mesh = group.config().mesh;
+  std::string line = absl::StrCat(
+      mesh.shard_axis.has_value() ? "FSDP over " : "replicated over ",
+      to_string(mesh.mesh), ", ", AfterForward(group), ", ", Bytes(sharded),
+      " of ", Bytes(whole));
   if (state.modules().size() > 1) {
     absl::StrAppend(&line, ", one group of ", state.modules().size(),
                     " modules (", state.name(), ")");

@@ -57,6 +57,7 @@
 #include "fsdp/parallel/tensor/styles.h"
 #include "fsdp/prepare/learning_rate.h"
 #include "fsdp/prepare/prepare.h"
+#include "fsdp/replicate.h"
 #include "fsdp/report.h"
 // IWYU pragma: end_exports
 

@@ -50,9 +50,7 @@ void ReduceMaxima(std::vector<ExtendedShard>& shards,
 }  // namespace
 
 std::vector<AllGatherExtension::Inputs> ExtensionInputs(const GroupData& data) {
-  const DeviceMesh& mesh = data.config.mesh;
-  const DeviceMesh shard_mesh =
-      mesh.ndim() == 1 ? mesh : mesh[mesh.mesh_dim_names().back()];
+  const DeviceMesh shard_mesh = data.config.mesh.shard_mesh();
   std::vector<ExtendedShard> shards;
   for (const auto& param : data.params) {
     if (!param->extension().has_value()) continue;

@@ -17,22 +17,22 @@
 #include "ATen/core/Tensor.h"
 #include "c10/core/Stream.h"
 #include "fsdp/engine/comm/comm_context.h"
+#include "fsdp/engine/data_parallel_mesh.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/policies.h"
 #include "fsdp/engine/shard_buffer.h"
-#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
 
 // Decided once for a group, by fully_shard.
 struct GroupConfig {
-  DeviceMesh mesh;
+  DataParallelMesh mesh;
   c10::Device device;  // where it computes
   MixedPrecisionPolicy mp_policy;
   std::optional<CPUOffloadPolicy> offload_policy;
-  ProcessGroup shard_group;
-  ProcessGroup replicate_group;     // null without HSDP
+  ProcessGroup shard_group;         // of one rank if nothing is sharded
+  ProcessGroup replicate_group;     // null without copies
   ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
   // The ranks of shard_group; null unless reductions have their own group.
   ProcessGroup reduce_scatter_group = nullptr;

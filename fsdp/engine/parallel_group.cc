@@ -42,7 +42,7 @@ void TakeOverParallel(const ParallelTarget& target, const at::Tensor& local,
   auto state = std::make_shared<FsdpState>(
       std::vector<std::weak_ptr<torch::nn::Module>>(), comm);
   auto group = std::make_shared<FsdpParamGroup>(
-      GroupConfig{.mesh = alone,
+      GroupConfig{.mesh = ShardingMesh(alone),
                   .device = alone.device(),
                   .mp_policy = {},
                   .offload_policy = {},

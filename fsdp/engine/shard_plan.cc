@@ -118,13 +118,13 @@ void ValidateParameter(const ShardPlan::Param& param) {
                     "in ignored_params");
 }
 
-ShardGeometry PlanShard(const ShardPlan::Param& param, const DeviceMesh& mesh,
+ShardGeometry PlanShard(const ShardPlan::Param& param,
+                        const DataParallelMesh& mesh,
                         const FullyShardOptions& options) {
-  const int64_t axis = mesh.ndim() - 1;
   ShardGeometry geometry{.sizes = param.tensor.sizes().vec(),
                          .dim = 0,
-                         .world = mesh.size(axis),
-                         .rank = mesh.get_local_rank(axis)};
+                         .world = mesh.num_shards(),
+                         .rank = mesh.shard_rank()};
   if (!options.shard_placement_fn) return geometry;
   const std::optional<fsdp::Shard> placement =
       options.shard_placement_fn(param.tensor);
@@ -164,7 +164,7 @@ std::optional<c10::ScalarType> PlanParamDtype(
 
 // How tensor parallelism has cut the parameter, if it has.
 std::optional<DTensorSpec> TensorParallelSpec(
-    const ShardPlan::Param& param, const DeviceMesh& mesh,
+    const ShardPlan::Param& param, const DataParallelMesh& mesh,
     const FullyShardOptions& options) {
   std::optional<DTensorSpec> spec;
   if (param.parallel != nullptr) {
@@ -173,10 +173,10 @@ std::optional<DTensorSpec> TensorParallelSpec(
     spec = options.tensor_parallel_fn(param.name, param.tensor);
   }
   if (!spec.has_value()) return std::nullopt;
-  TORCH_CHECK_VALUE(spec->mesh.device_type() == mesh.device_type(),
+  TORCH_CHECK_VALUE(spec->mesh.device_type() == mesh.mesh.device_type(),
                     "fully_shard: '", param.name, "' is on a mesh of ",
                     spec->mesh.device_type(), ", but is to be sharded over ",
-                    mesh.device_type());
+                    mesh.mesh.device_type());
   TORCH_CHECK_NOT_IMPLEMENTED(spec->placements.size() <= 2, "fully_shard: '",
                               param.name, "' has ", spec->placements.size(),
                               " placements of tensor parallelism; at most 2");
@@ -201,15 +201,14 @@ std::optional<DTensorSpec> TensorParallelSpec(
 // The spec of the shard that FSDP cuts on `mesh`. Tensor parallelism has cut
 // first, so if both cut one dimension, FSDP's pieces are not adjacent in the
 // whole tensor: a strided shard.
-DTensorSpec PlanSpec(const ShardPlan::Param& param, const DeviceMesh& mesh,
+DTensorSpec PlanSpec(const ShardPlan::Param& param,
+                     const DataParallelMesh& mesh,
                      const FullyShardOptions& options) {
   const int64_t dim = param.geometry.dim;
-  DTensorSpec spec{
-      .mesh = mesh,
-      .placements = Placements(static_cast<size_t>(mesh.ndim()), Replicate()),
-      .shape = param.geometry.sizes,
-      .stride = param.tensor.strides().vec()};
-  spec.placements.back() = fsdp::Shard(dim);
+  DTensorSpec spec{.mesh = mesh.mesh,
+                   .placements = mesh.PlacementsFor(fsdp::Shard(dim)),
+                   .shape = param.geometry.sizes,
+                   .stride = param.tensor.strides().vec()};
   std::optional<DTensorSpec> parallel =
       TensorParallelSpec(param, mesh, options);
   if (!parallel.has_value()) return spec;
@@ -220,9 +219,9 @@ DTensorSpec PlanSpec(const ShardPlan::Param& param, const DeviceMesh& mesh,
     }
   }
   if (split_factor > 1) {
-    spec.placements.back() = StridedShard(dim, split_factor);
+    spec.placements = mesh.PlacementsFor(StridedShard(dim, split_factor));
   }
-  spec.mesh = mesh.concatenate(parallel->mesh);
+  spec.mesh = mesh.mesh.concatenate(parallel->mesh);
   spec.placements.insert(spec.placements.end(), parallel->placements.begin(),
                          parallel->placements.end());
   spec.shape = std::move(parallel->shape);
@@ -231,7 +230,7 @@ DTensorSpec PlanSpec(const ShardPlan::Param& param, const DeviceMesh& mesh,
 }
 
 // Sets the tensor that extension->store makes from the parameter, and the cut.
-void PlanStored(ShardPlan::Param& param, const DeviceMesh& mesh,
+void PlanStored(ShardPlan::Param& param, const DataParallelMesh& mesh,
                 const FullyShardOptions& options) {
   TORCH_CHECK_VALUE(!param.tensor.requires_grad(), "fully_shard: '", param.name,
                     "' is to be kept in another form (AllGatherExtension::"
@@ -265,7 +264,8 @@ void PlanStored(ShardPlan::Param& param, const DeviceMesh& mesh,
 }  // namespace
 
 ShardPlan PlanShards(const std::vector<std::shared_ptr<Module>>& modules,
-                     const DeviceMesh& mesh, const FullyShardOptions& options) {
+                     const DataParallelMesh& mesh,
+                     const FullyShardOptions& options) {
   Collector collector(options);
   for (const auto& module : modules) collector.Visit(*module, "", true);
   ShardPlan plan = collector.Take();

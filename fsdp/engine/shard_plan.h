@@ -13,6 +13,7 @@
 #include "ATen/core/Tensor.h"
 #include "fsdp/engine/all_gather_extension.h"
 #include "fsdp/engine/comm/shard_geometry.h"
+#include "fsdp/engine/data_parallel_mesh.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fully_shard_options.h"
 #include "fsdp/mesh/device_mesh.h"
@@ -43,7 +44,7 @@ struct ShardPlan {
 // as the options say.
 ShardPlan PlanShards(
     const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
-    const DeviceMesh& mesh, const FullyShardOptions& options);
+    const DataParallelMesh& mesh, const FullyShardOptions& options);
 
 }  // namespace fsdp
 

@@ -115,6 +115,9 @@ ReductionPlan PlanReduction(const ReductionRequest& request) {
     }
     if (*request.factor == static_cast<double>(request.shard_world)) {
       plan.reduce_scatter_op = c10d::ReduceOp::AVG;
+    } else if (request.shard_world == 1) {
+      // Without a reduce-scatter.
+      plan.pre_divide = *request.factor;
     } else if (request.has_premul_sum) {
       plan.reduce_scatter_op = c10d::makeNCCLPreMulSum(1.0 / *request.factor);
     } else {

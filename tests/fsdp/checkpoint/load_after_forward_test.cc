@@ -17,6 +17,7 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
+#include "fsdp/replicate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/ranks.h"
@@ -57,6 +58,7 @@ std::vector<Way> Ways() {
              fully_shard(model, {.offload_policy =
                                      CPUOffloadPolicy{.pin_memory = false}});
            }},
+          {"copies", 2, [](Sequential& model) { replicate(model); }},
           {"replicas", 4, [](Sequential& model) {
              fully_shard(model, {.mesh = init_device_mesh(
                                      "cpu", {2, 2}, {"replicate", "shard"})});
@@ -141,13 +143,18 @@ TEST(LoadAfterForward, WholeTensorsForTheModelAreSeenToo) {
   });
 }
 
-TEST(LoadAfterForward, TrainingGoesOnAsIfItHadNotRun) {
-  RunRanks(2, [] {
+// Shards continue what shards saved, or copies, and copies what shards saved.
+void ExpectGoesOn(bool saves_copies, bool loads_copies) {
+  RunRanks(2, [=] {
     init_process_group();
-    const auto make = [](uint64_t seed) {
+    const auto make = [=](uint64_t seed) {
       torch::manual_seed(seed);
       Sequential model(Linear(4, 8), Linear(8, 2));
-      fully_shard(model);
+      if (seed == 1 ? saves_copies : loads_copies) {
+        replicate(model);
+      } else {
+        fully_shard(model);
+      }
       return model;
     };
     const auto train = [](Sequential& model) {
@@ -174,6 +181,14 @@ TEST(LoadAfterForward, TrainingGoesOnAsIfItHadNotRun) {
     ASSERT_OK(load(target, StepAt(1)));
     EXPECT_EQ(train(loaded), train(saved));
   });
+}
+
+TEST(LoadAfterForward, TrainingGoesOnAsIfItHadNotRun) {
+  for (const bool saves_copies : {false, true}) {
+    for (const bool loads_copies : {false, true}) {
+      ExpectGoesOn(saves_copies, loads_copies);
+    }
+  }
 }
 
 }  // namespace

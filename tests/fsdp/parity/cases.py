@@ -13,6 +13,8 @@ DEFAULTS = {
     # Ranks on a last axis, over which a plan of parallel.py cuts the model.
     "tp": 1,
     "plan": "",
+    # Whether replicate makes copies instead; the mesh has one axis then.
+    "replicate": False,
     "reshard_after_forward": None,
     "param_dtype": "",
     # Unset: what PyTorch does then, which changed in 2.15.
@@ -280,6 +282,7 @@ def newest_on_two():
         "own_float64": {**FLOAT64, **OWN},
     }
     rows.update(by_hand())
+    rows.update(copies())
     for name, value in SWITCHES.items():
         rows[name] = {"switches": {name: value}, **OWN}
     return [config(2, name, **row) for name, row in rows.items()]
@@ -324,6 +327,33 @@ def by_hand():
     }
 
 
+def copies():
+    own = {"replicate": True, **OWN}
+    return {
+        "copies": {"replicate": True},
+        "copies_own": own,
+        "copies_own_fused": {**own, **FUSED, **FULL},
+        "copies_float64": {"replicate": True, **FLOAT64},
+        "copies_no_sync": {"accumulate": 3, "no_sync": True, **own},
+        "copies_postpone_all_reduce": {
+            "accumulate": 3,
+            "postpone_all_reduce": True,
+            **own,
+        },
+        "copies_finalize": {
+            "finalize": "handle",
+            "accumulate": 2,
+            "no_sync": True,
+            **own,
+        },
+        "copies_fails": {"fails": True, "postpone_all_reduce": True, **own},
+        "copies_clip": {"clip": 0.1, **own},
+        "copies_force_sum": {"force_sum": True, **own},
+        "copies_checkpoint": {"checkpoint_activations": True, **own},
+        "copies_frozen": {"frozen_layer": 1, **own},
+    }
+
+
 def newest_on_four():
     postponed = {"accumulate": 3, "postpone_all_reduce": True, **HSDP}
     rows = {
@@ -339,6 +369,20 @@ def newest_on_four():
             **HSDP,
         },
         "hsdp_fails": {"fails": True, **OWN, **postponed},
+        "copies_tp": {
+            "replicate": True,
+            **TP,
+            "mesh": [2],
+            **FLOAT64,
+            **saves(6),
+        },
+        "copies_sp": {
+            "replicate": True,
+            **SP,
+            "mesh": [2],
+            **FLOAT64,
+            **saves(2),
+        },
         "keep_norms_two_ranks_after_forward": {
             "keep_dtype": "norm",
             "reshard_after_forward": 2,

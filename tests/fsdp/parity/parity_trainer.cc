@@ -39,6 +39,7 @@
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/optim/muon.h"
 #include "fsdp/optim/muon_with_adamw.h"
+#include "fsdp/replicate.h"
 #include "nlohmann/json.hpp"
 #include "tests/fsdp/parity/checkpoints.h"
 #include "tests/fsdp/parity/gpt.h"
@@ -263,10 +264,13 @@ void Trainer::Shard() {
   if (config_["param_dtype"] != "") {
     options.mp_policy = MixedPrecision(config_, *model_.module);
   }
-  for (const std::shared_ptr<torch::nn::Module>& layer : model_.layers) {
-    fully_shard(layer, options);
-  }
-  sharded_ = fully_shard(model_.module, options);
+  const auto apply = [&](const std::shared_ptr<torch::nn::Module>& module) {
+    if (!config_["replicate"]) return fully_shard(module, options);
+    return replicate(module,
+                     {.mesh = options.mesh, .mp_policy = options.mp_policy});
+  };
+  for (const auto& layer : model_.layers) apply(layer);
+  sharded_ = apply(model_.module);
   SetSwitches(config_["switches"], *sharded_);
   if (config_["finalize"] != "") {
     sharded_->set_manual_backward_finalization(true);

@@ -26,6 +26,7 @@ import parallel
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -136,15 +137,17 @@ def mixed_precision(model, config):
 
 
 def shard(model, config, mesh):
-    options = {
-        "mesh": mesh,
-        "reshard_after_forward": config["reshard_after_forward"],
-    }
+    options = {"mesh": mesh}
     if config["param_dtype"]:
         options["mp_policy"] = mixed_precision(model, config)
+    if config["replicate"]:
+        apply = replicate
+    else:
+        apply = fully_shard
+        options["reshard_after_forward"] = config["reshard_after_forward"]
     for layer in model.layers:
-        fully_shard(layer, **options)
-    fully_shard(model, **options)
+        apply(layer, **options)
+    apply(model, **options)
     for module in model.modules():
         if config["force_sum"] and isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)

@@ -128,6 +128,32 @@ void AddHsdp(std::vector<Recipe>& all) {
   }
 }
 
+void AddCopies(std::vector<Recipe>& all) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const bool low : {false, true}) {
+      const FullyShardOptions options{
+          .mp_policy = low ? kBfloat16 : MixedPrecisionPolicy{}};
+      const std::string on =
+          std::string(low ? "InBfloat16" : "") + "On" + std::to_string(ranks);
+      all.push_back({.name = "Copies" + on,
+                     .num_ranks = ranks,
+                     .replicates = true,
+                     .options = options,
+                     .clips = true});
+      all.push_back({.name = "CopiesAccumulate" + on,
+                     .num_ranks = ranks,
+                     .replicates = true,
+                     .options = options,
+                     .num_microbatches = 3,
+                     .postponed = Postponed::kAllReduce});
+    }
+  }
+  all.push_back({.name = "CopiesOffload",
+                 .replicates = true,
+                 .options = {.offload_policy = CPUOffloadPolicy{}},
+                 .host_waits = kOffloadWaits});
+}
+
 void AddAccumulations(std::vector<Recipe>& all) {
   all.push_back({.name = "HsdpInFloat16",
                  .num_ranks = 4,
@@ -380,6 +406,7 @@ std::vector<Recipe> Recipes() {
   AddForms(all);
   AddGathers(all);
   AddHsdp(all);
+  AddCopies(all);
   AddAccumulations(all);
   AddReductionSettings(all);
   AddSwitches(all);

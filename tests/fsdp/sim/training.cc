@@ -18,6 +18,7 @@
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/optim/lbfgs.h"
 #include "fsdp/optim/sharded_grad_scaler.h"
+#include "fsdp/replicate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sim_device/sim_device.h"
@@ -72,10 +73,16 @@ Training Shard(const Recipe& recipe, const std::string& device) {
     options.offload_policy->pin_memory = device == "cuda";
   }
   std::vector<FSDPModule> blocks;
+  const auto apply = [&](const std::shared_ptr<torch::nn::Module>& module) {
+    if (!recipe.replicates) return fully_shard(module, options);
+    return replicate(module, {.mesh = options.mesh,
+                              .mp_policy = options.mp_policy,
+                              .offload_policy = options.offload_policy});
+  };
   for (torch::nn::Sequential& block : net->blocks) {
-    blocks.push_back(fully_shard(block, options));
+    blocks.push_back(apply(block.ptr()));
   }
-  const FSDPModule root = fully_shard(net, options);
+  const FSDPModule root = apply(net.ptr());
   NameStreams(root.state()->scheduler().comm());
   Training training{.net = net,
                     .root = root,

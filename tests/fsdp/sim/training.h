@@ -62,6 +62,7 @@ struct Recipe {
   std::string name;
   int num_ranks = 2;
   int64_t num_replicas = 1;
+  bool replicates = false;  // all: by replicate
   FullyShardOptions options = {};
   int64_t num_microbatches = 1;
   Postponed postponed = Postponed::kNothing;
