@@ -9,10 +9,12 @@ namespace fsdp {
 
 ForwardBoundary::ForwardBoundary(const torch::nn::Module& module)
     : state_(FsdpState::Find(module)), hooks_(FindBoundaryHooks(module)) {
-  if (!state_ || state_->group() == nullptr) return;
-  state_->group()->set_seen_at_boundary();
-  state_->scheduler().OnGroupUse(*state_->group(), UsePhase::Now(),
-                                 {.op = "forward", .may_start = true});
+  if (!state_) return;
+  for (const auto& group : state_->groups()) {
+    group->set_seen_at_boundary();
+    state_->scheduler().OnGroupUse(*group, UsePhase::Now(),
+                                   {.op = "forward", .may_start = true});
+  }
 }
 
 void ForwardBoundary::Prepare(at::Tensor& input) {
@@ -20,8 +22,8 @@ void ForwardBoundary::Prepare(at::Tensor& input) {
   if (hooks_ && hooks_->input && input.defined()) {
     input = hooks_->input(index, input);
   }
-  if (!state_ || state_->group() == nullptr || !input.defined()) return;
-  const GroupConfig& config = state_->group()->config();
+  if (!state_ || state_->groups().empty() || !input.defined()) return;
+  const GroupConfig& config = state_->groups().front()->config();
   if (!config.device.is_cpu() && input.device() != config.device) {
     input = input.to(config.device);
   }
@@ -33,8 +35,9 @@ void ForwardBoundary::Prepare(at::Tensor& input) {
 }
 
 void ForwardBoundary::Finish() {
-  if (state_ && state_->group() != nullptr) {
-    state_->scheduler().AfterForward(*state_->group());
+  if (!state_) return;
+  for (const auto& group : state_->groups()) {
+    state_->scheduler().AfterForward(*group);
   }
 }
 
@@ -43,8 +46,8 @@ void ForwardBoundary::Return(at::Tensor& output) {
   if (hooks_ && hooks_->output && output.defined()) {
     output = hooks_->output(index, output);
   }
-  if (!state_ || state_->group() == nullptr || !output.defined()) return;
-  const auto dtype = state_->group()->config().mp_policy.output_dtype;
+  if (!state_ || state_->groups().empty() || !output.defined()) return;
+  const auto dtype = state_->groups().front()->config().mp_policy.output_dtype;
   if (dtype.has_value() && output.is_floating_point()) {
     output = output.to(*dtype);
   }

@@ -18,23 +18,20 @@ FsdpParamGroup::PrefetchList MakePrefetchList(
     const std::vector<FSDPModule>& modules) {
   FsdpParamGroup::PrefetchList groups;
   for (const FSDPModule& module : modules) {
-    FsdpParamGroup* group = module.state()->group();
-    groups.push_back(group == nullptr ? std::weak_ptr<FsdpParamGroup>()
-                                      : group->weak_from_this());
+    // The first group of a call brings the others.
+    const auto& own = module.state()->groups();
+    groups.push_back(own.empty() ? nullptr : own.front());
   }
   return groups;
 }
 
-// Calls `change` with this module's group, or with all groups below this
-// module.
+// Calls `change` with this module's groups, or with all below this module.
 template <typename Change>
 void ForGroups(FsdpState& state, bool recurse, const Change& change) {
-  if (!recurse) {
-    if (state.group() != nullptr) change(*state.group());
-    return;
-  }
-  for (FsdpState* below : state.Tree()) {
-    if (below->group() != nullptr) change(*below->group());
+  const std::vector<FsdpState*> states =
+      recurse ? state.Tree() : std::vector<FsdpState*>{&state};
+  for (const FsdpState* one : states) {
+    for (const auto& group : one->groups()) change(*group);
   }
 }
 
@@ -42,11 +39,10 @@ void ForGroups(FsdpState& state, bool recurse, const Change& change) {
 
 void UnshardHandle::wait() {
   const std::shared_ptr<FsdpState> state = std::move(state_);
-  if (!state || state->group() == nullptr ||
-      !state->group()->gather_pending()) {
-    return;
+  if (!state) return;
+  for (const auto& group : state->groups()) {
+    if (group->gather_pending()) group->WaitForUnshard(/*in_backward=*/false);
   }
-  state->group()->WaitForUnshard(/*in_backward=*/false);
 }
 
 void GradientReductionHandle::wait() {
@@ -56,25 +52,26 @@ void GradientReductionHandle::wait() {
 }
 
 UnshardHandle FSDPModule::unshard(bool async) {
-  FsdpParamGroup* group = state_->group();
-  if (group == nullptr) return UnshardHandle(nullptr);
-  if (group->ShardsChanged()) reshard();
-  if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
-      !group->gather_pending()) {
-    group->CheckGatherInStep("unshard");
-    state_->scheduler().comm().BeginGathers(nullptr);
-    group->Unshard();
+  for (const auto& group : state_->groups()) {
+    if (group->ShardsChanged()) reshard();
+    if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
+        !group->gather_pending()) {
+      group->CheckGatherInStep("unshard");
+      state_->scheduler().comm().BeginGathers(nullptr);
+      group->Unshard();
+    }
+    group->set_kept_by_user(true);
   }
-  group->set_kept_by_user(true);
-  UnshardHandle handle(state_);
+  UnshardHandle handle(state_->groups().empty() ? nullptr : state_);
   if (!async) handle.wait();
   return handle;
 }
 
 void FSDPModule::reshard() {
-  if (state_->group() == nullptr) return;
-  state_->group()->DropGather();
-  state_->group()->Reshard(/*after_forward=*/false);
+  for (const auto& group : state_->groups()) {
+    group->DropGather();
+    group->Reshard(/*after_forward=*/false);
+  }
 }
 
 void FSDPModule::set_is_last_backward(bool is_last_backward) {
@@ -97,6 +94,13 @@ GradientReductionHandle FSDPModule::finalize_backward(bool async) {
 void FSDPModule::reset_iter_state() {
   CheckIsRoot("reset_iter_state");
   state_->scheduler().ResetIterState();
+}
+
+void FSDPModule::CheckHasOneGroup(const char* function) const {
+  TORCH_CHECK(state_->groups().size() <= 1, "fsdp: ", function,
+              " is for parameters on one mesh, but those of '", name(),
+              "' are on ", state_->groups().size(),
+              " (shard_placement_fn); shard them in separate calls");
 }
 
 void FSDPModule::CheckIsRoot(const char* function) const {
@@ -167,12 +171,14 @@ void FSDPModule::set_modules_to_backward_prefetch(
 }
 
 void FSDPModule::set_custom_all_gather(CustomAllGather custom) {
+  CheckHasOneGroup("set_custom_all_gather");
   ForGroups(*state_, false, [&](FsdpParamGroup& group) {
     group.settings().custom_all_gather = std::move(custom);
   });
 }
 
 void FSDPModule::set_custom_reduce_scatter(CustomReduceScatter custom) {
+  CheckHasOneGroup("set_custom_reduce_scatter");
   ForGroups(*state_, false, [&](FsdpParamGroup& group) {
     group.settings().custom_reduce_scatter = std::move(custom);
   });
@@ -180,6 +186,7 @@ void FSDPModule::set_custom_reduce_scatter(CustomReduceScatter custom) {
 
 void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor)> hook,
                                      std::optional<c10::Stream> stream) {
+  CheckHasOneGroup("set_all_reduce_hook");
   ForGroups(*state_, false, [&](FsdpParamGroup& group) {
     TORCH_CHECK_VALUE(!stream.has_value() || !group.config().replicate_group,
                       "fsdp: stream cannot be set when using native HSDP");
@@ -258,8 +265,11 @@ std::string FSDPModule::name() const { return state_->name(); }
 bool FSDPModule::is_root() const { return state_->is_root(); }
 
 bool FSDPModule::is_unsharded() const {
-  return state_->group() != nullptr &&
-         state_->group()->sharding() == FsdpParamGroup::Sharding::kUnsharded;
+  const auto& groups = state_->groups();
+  return !groups.empty() &&
+         std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+           return group->sharding() == FsdpParamGroup::Sharding::kUnsharded;
+         });
 }
 
 std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module) {

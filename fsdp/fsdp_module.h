@@ -115,6 +115,8 @@ class FSDPModule {
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
 
+  // This and the next two are refused (c10::Error) for a module that has
+  // parameters on several meshes.
   void set_custom_all_gather(CustomAllGather custom);
   void set_custom_reduce_scatter(CustomReduceScatter custom);
   // Called with the group's reduced gradients, flat: after the reduce-scatter,
@@ -172,6 +174,7 @@ class FSDPModule {
 
  private:
   void CheckIsRoot(const char* function) const;
+  void CheckHasOneGroup(const char* function) const;
 
   std::shared_ptr<FsdpState> state_;
 };

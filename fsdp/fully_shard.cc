@@ -14,22 +14,13 @@ namespace {
 using torch::nn::Module;
 using ModulePtr = std::shared_ptr<Module>;
 
-void ValidateMesh(const DeviceMesh& mesh) {
-  TORCH_CHECK_VALUE(mesh.ndim() == 1 || mesh.ndim() == 2,
-                    "fully_shard: the mesh must have 1 or 2 axes, not ",
-                    mesh.ndim());
-  TORCH_CHECK(mesh.ndim() == 1 || !mesh.mesh_dim_names().empty(),
-              "fully_shard: a mesh of 2 axes needs names: the first "
-              "replicates, the second shards");
-}
-
 }  // namespace
 
 FSDPModule fully_shard(const std::vector<ModulePtr>& modules,
                        const FullyShardOptions& options) {
   const DeviceMesh mesh =
       options.mesh.has_value() ? *options.mesh : DefaultMesh();
-  ValidateMesh(mesh);
+  ValidateShardingMesh(mesh, "fully_shard: the mesh");
   return CallOnModules({.function = "fully_shard",
                         .mesh = ShardingMesh(mesh),
                         .options = options},

@@ -46,8 +46,7 @@ std::string AfterForward(const FsdpParamGroup& group) {
   return absl::StrCat("reshards to ", smaller->getSize(), " after forward");
 }
 
-std::string GroupLine(const FsdpState& state) {
-  const FsdpParamGroup& group = *state.group();
+std::string GroupLine(const FsdpState& state, const FsdpParamGroup& group) {
   uint64_t sharded = 0;
   uint64_t whole = 0;
   for (const auto& param : group.params()) {
@@ -87,9 +86,12 @@ void PrintTree(const torch::nn::Module& module, const std::string& name,
                const std::string& indent, std::ostream& os) {
   os << indent << (name.empty() ? "" : name + ": ") << type_name(module);
   const std::shared_ptr<FsdpState> state = FsdpState::Find(module);
-  if (state && state->group() == nullptr) os << "  [FSDP, no parameters]";
-  if (state && state->group() != nullptr)
-    os << "  [" << GroupLine(*state) << "]";
+  if (state && state->groups().empty()) os << "  [FSDP, no parameters]";
+  if (state) {
+    for (const auto& group : state->groups()) {
+      os << "  [" << GroupLine(*state, *group) << "]";
+    }
+  }
   os << "\n";
   const std::string below = indent + "  ";
   for (const auto& item : ParameterRegistry(module)) {

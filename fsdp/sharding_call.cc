@@ -132,8 +132,10 @@ void MoveBuffers(const std::vector<at::Tensor>& buffers, c10::Device device) {
 void WarnAboutTies(const std::vector<ModulePtr>& modules,
                    const ShardPlan& plan) {
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
-  for (const ShardPlan::Param& param : plan.params) {
-    first_names.emplace(param.tensor.unsafeGetTensorImpl(), "");
+  for (const ShardPlan::Group& group : plan.groups) {
+    for (const ShardPlan::Param& param : group.params) {
+      first_names.emplace(param.tensor.unsafeGetTensorImpl(), "");
+    }
   }
   for (const ModulePtr& module : modules) {
     for (const auto& item : module->named_parameters()) {
@@ -163,10 +165,11 @@ MixedPrecisionPolicy PolicyFor(const ShardPlan::Param& param,
   return own;
 }
 
-std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
-                                          const DataParallelMesh& mesh,
-                                          const FullyShardOptions& options,
-                                          ProcessGroup post_forward_group) {
+std::shared_ptr<FsdpParamGroup> MakeGroup(
+    FsdpState& state, ShardPlan::Group planned,
+    const std::vector<at::Tensor>& buffers, const FullyShardOptions& options,
+    ProcessGroup post_forward_group) {
+  const DataParallelMesh& mesh = planned.mesh;
   MixedPrecisionPolicy policy = options.mp_policy;
   policy.param_dtype_override_fn = nullptr;  // it has been asked
   auto group = std::make_shared<FsdpParamGroup>(
@@ -180,7 +183,7 @@ std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
       Effective(options.reshard_after_forward),
       state.scheduler().shared_comm());
   std::vector<std::unique_ptr<FsdpParam>> params;
-  for (ShardPlan::Param& param : plan.params) {
+  for (ShardPlan::Param& param : planned.params) {
     std::shared_ptr<const ParallelParam> parallel;
     if (param.parallel != nullptr) {
       parallel = param.parallel->shared_parallel();
@@ -198,7 +201,7 @@ std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
     params.back()->extension() = std::move(param.extension);
   }
   group->Shard(
-      std::move(params), plan.buffers,
+      std::move(params), buffers,
       {.owner = state.shared_from_this(), .on_gradient = [](FsdpParam& param) {
          param.group().scheduler().OnGradient(param);
        }});
@@ -225,21 +228,30 @@ FSDPModule CallOnModules(const ShardingCall& call,
   const std::vector<ModulePtr> outer = Outermost(modules);
   ValidatePrecision(options.mp_policy);
   ValidateOffload(options, mesh);
-  const int64_t post_forward_ranks =
-      PostForwardRanks(options.reshard_after_forward, call.mesh.num_shards());
   ShardPlan plan = PlanShards(outer, call.mesh, options);
+  std::vector<int64_t> post_forward_ranks;
+  PostForwardRanks(options.reshard_after_forward, call.mesh.num_shards());
+  for (const ShardPlan::Group& group : plan.groups) {
+    post_forward_ranks.push_back(PostForwardRanks(options.reshard_after_forward,
+                                                  group.mesh.num_shards()));
+  }
   WarnAboutTies(outer, plan);
 
-  ProcessGroup post_forward_group =
-      MakePostForwardGroup(mesh, post_forward_ranks);
+  std::vector<ProcessGroup> post_forward_groups;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    post_forward_groups.push_back(
+        MakePostForwardGroup(plan.groups[i].mesh.mesh, post_forward_ranks[i]));
+  }
   MoveBuffers(plan.buffers, mesh.device());
   auto state = std::make_shared<FsdpState>(
       std::vector<std::weak_ptr<Module>>(outer.begin(), outer.end()),
       std::make_shared<CommContext>(mesh.device()));
-  if (!plan.params.empty()) {
-    state->set_group(MakeGroup(*state, std::move(plan), call.mesh, options,
-                               std::move(post_forward_group)));
+  std::vector<std::shared_ptr<FsdpParamGroup>> groups;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    groups.push_back(MakeGroup(*state, std::move(plan.groups[i]), plan.buffers,
+                               options, std::move(post_forward_groups[i])));
   }
+  state->set_groups(std::move(groups));
   state->Register();
   state->AdoptChildren();
   return FSDPModule(std::move(state));

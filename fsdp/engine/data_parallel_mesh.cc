@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "c10/util/Exception.h"
+
 namespace fsdp {
 
 int64_t DataParallelMesh::num_shards() const {
@@ -35,6 +37,19 @@ Placements DataParallelMesh::PlacementsFor(const Placement& shard) const {
     placements[static_cast<size_t>(*shard_axis)] = shard;
   }
   return placements;
+}
+
+bool HaveOneGroup(const DataParallelMesh& a, const DataParallelMesh& b) {
+  return a.shard_group() == b.shard_group() &&
+         a.replicate_group() == b.replicate_group();
+}
+
+void ValidateShardingMesh(const DeviceMesh& mesh, const std::string& of) {
+  TORCH_CHECK_VALUE(mesh.ndim() == 1 || mesh.ndim() == 2, of,
+                    " must have 1 or 2 axes, not ", mesh.ndim());
+  TORCH_CHECK(mesh.ndim() == 1 || !mesh.mesh_dim_names().empty(), of,
+              " of 2 axes needs names: the first replicates, the second "
+              "shards");
 }
 
 DataParallelMesh ShardingMesh(const DeviceMesh& mesh) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/placement.h"
@@ -31,6 +32,13 @@ struct DataParallelMesh {
   // How a parameter lies on `mesh` if `shard` cuts it: one for each axis.
   Placements PlacementsFor(const Placement& shard) const;
 };
+
+// Whether both have the same process groups.
+bool HaveOneGroup(const DataParallelMesh& a, const DataParallelMesh& b);
+
+// Throws c10::ValueError or c10::Error unless fully_shard takes such a mesh;
+// `of` begins the error.
+void ValidateShardingMesh(const DeviceMesh& mesh, const std::string& of);
 
 // fully_shard's rule: the last axis shards, and the one before it replicates.
 DataParallelMesh ShardingMesh(const DeviceMesh& mesh);

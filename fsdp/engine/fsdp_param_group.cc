@@ -42,6 +42,11 @@ bool FsdpParamGroup::IsAbove(const FsdpParamGroup& other) const {
   return std::find(above.begin(), above.end(), this) != above.end();
 }
 
+bool FsdpParamGroup::IsTogetherWith(const FsdpParamGroup& other) const {
+  const std::vector<FsdpParamGroup*>& all = other.place_.together;
+  return std::find(all.begin(), all.end(), this) != all.end();
+}
+
 bool FsdpParamGroup::ReshardsAfterForward() const {
   const ReshardAfterForward& wish = data_.settings.reshard_after_forward;
   if (!wish.is_set()) return !place_.is_root;

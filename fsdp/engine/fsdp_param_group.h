@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FsdpParamGroup: the parameters of one fully_shard call. They are gathered
-// together, and their gradients are reduced together. This class knows how;
-// StepScheduler decides when, and holds a lock during every call here. See
+// FsdpParamGroup: the parameters of one fully_shard call on one mesh. They are
+// gathered together, and their gradients are reduced together. This class knows
+// how; StepScheduler decides when, and holds a lock during every call here. See
 // [Note: a step] in step_scheduler.h and [Note: streams] in comm_context.h.
 #ifndef FSDP_ENGINE_FSDP_PARAM_GROUP_H_
 #define FSDP_ENGINE_FSDP_PARAM_GROUP_H_
@@ -32,6 +32,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   struct Place {
     bool is_root = true;
     std::vector<const FsdpParamGroup*> above;  // the groups of outer calls
+    std::vector<FsdpParamGroup*> together;     // those of this call
   };
   // The groups that this one gathers ahead, one for each module. Empty:
   // implicit prefetching. An element without a group is skipped.
@@ -71,6 +72,11 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   std::string Describe(const char* what) const { return data_.Describe(what); }
   void set_place(Place place) { place_ = std::move(place); }
   bool IsAbove(const FsdpParamGroup& other) const;
+  // All groups of this call, which are gathered together.
+  const std::vector<FsdpParamGroup*>& together() const {
+    return place_.together;
+  }
+  bool IsTogetherWith(const FsdpParamGroup& other) const;
   // Whether it is freed after forward: as requested, or, if unset, unless it is
   // the root.
   bool ReshardsAfterForward() const;
@@ -130,7 +136,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   bool Has(const GroupReduction* reduction) const {
     return reduction == &reduction_;
   }
-  // Whether a backward has left its end to finalize_backward.
+  // Whether a backward has left the end to finalize_backward.
   bool awaits_finalization() const { return awaits_finalization_; }
   void set_awaits_finalization(bool awaits) { awaits_finalization_ = awaits; }
   // A parameter that a forward used whose graph still exists; null if there is

@@ -58,7 +58,7 @@ void FsdpState::Leave() {
   for (FsdpState* other : tree_->states) {
     if (other == this) continue;
     rest.push_back(other);
-    if (other->group() != nullptr) groups.push_back(other->group());
+    for (const auto& group : other->groups_) groups.push_back(group.get());
   }
   tree_->states = std::move(rest);
   tree_->scheduler->set_groups(std::move(groups));
@@ -89,7 +89,7 @@ void FsdpState::Register() {
     registry.by_module[module.lock().get()] = {
         .module = module,
         .state = weak_from_this(),
-        .keep = group_ ? nullptr : shared_from_this()};
+        .keep = groups_.empty() ? shared_from_this() : nullptr};
   }
 }
 
@@ -109,17 +109,17 @@ void FsdpState::AdoptChildren() {
     if (state->parent_ == nullptr) state->parent_ = this;
     states.push_back(state);
     if (state->tree_ == tree_) continue;
-    if (state->group() != nullptr) {
+    for (const auto& group : state->groups_) {
       // The scheduler that the group leaves has counted the gather.
-      state->group()->DropGather();
-      state->group()->Reshard(/*after_forward=*/false);
+      group->DropGather();
+      group->Reshard(/*after_forward=*/false);
     }
     state->Leave();
     state->tree_ = tree_;
   }
   std::vector<FsdpParamGroup*> groups;
   for (const FsdpState* state : states) {
-    if (state->group() != nullptr) groups.push_back(state->group());
+    for (const auto& group : state->groups_) groups.push_back(group.get());
   }
   tree_->states = std::move(states);
   tree_->scheduler->set_groups(std::move(groups));
@@ -130,13 +130,18 @@ void FsdpState::AdoptChildren() {
 // Tells each group which groups are above it.
 void FsdpState::PlaceGroups() {
   for (const FsdpState* state : tree_->states) {
-    if (state->group() == nullptr) continue;
-    FsdpParamGroup::Place place{.is_root = state->is_root(), .above = {}};
+    FsdpParamGroup::Place place{
+        .is_root = state->is_root(), .above = {}, .together = {}};
     for (const FsdpState* above = state->parent_; above != nullptr;
          above = above->parent_) {
-      if (above->group() != nullptr) place.above.push_back(above->group());
+      for (const auto& group : above->groups_) {
+        place.above.push_back(group.get());
+      }
     }
-    state->group()->set_place(std::move(place));
+    for (const auto& group : state->groups_) {
+      place.together.push_back(group.get());
+    }
+    for (const auto& group : state->groups_) group->set_place(place);
   }
 }
 
@@ -156,15 +161,22 @@ void FsdpState::NameGroups() {
       if (module) own.push_back(names[module.get()]);
     }
     state->name_ = absl::StrJoin(own, ", ");
-    if (state->group() == nullptr) continue;
-    state->group()->set_name(state->name_);
-    for (const auto& param : state->group()->params()) {
-      const FsdpParam::Slot& slot = param->slots().front();
-      const std::string& module = names[slot.module];
-      param->set_name(module.empty() ? slot.name
-                                     : absl::StrCat(module, ".", slot.name));
+    for (const auto& group : state->groups_) {
+      group->set_name(state->name_);
+      for (const auto& param : group->params()) {
+        const FsdpParam::Slot& slot = param->slots().front();
+        const std::string& module = names[slot.module];
+        param->set_name(module.empty() ? slot.name
+                                       : absl::StrCat(module, ".", slot.name));
+      }
     }
   }
+}
+
+FsdpParamGroup* FsdpState::group() const {
+  TORCH_CHECK(groups_.size() <= 1, "fsdp: '", name_, "' has ", groups_.size(),
+              " groups of parameters, one for each mesh");
+  return groups_.empty() ? nullptr : groups_.front().get();
 }
 
 bool FsdpState::IsAbove(const FsdpState& other) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FsdpState: one fully_shard call: the modules, the group of parameters if it
-// took any, and the place in the tree of calls. FSDPModule is the user's handle
-// for it. Lives as long as any shard or handle of the call; for the thread that
-// trains.
+// FsdpState: one fully_shard call: the modules, the groups of parameters, one
+// for each mesh that it took any on, and the place in the tree of calls.
+// FSDPModule is the user's handle for it. Lives as long as any shard or handle
+// of the call; for the thread that trains.
 #ifndef FSDP_ENGINE_FSDP_STATE_H_
 #define FSDP_ENGINE_FSDP_STATE_H_
 
@@ -38,10 +38,14 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
     return modules_;
   }
   StepScheduler& scheduler() const { return *tree_->scheduler; }
-  // Null when the call took no parameters.
-  FsdpParamGroup* group() const { return group_.get(); }
-  void set_group(std::shared_ptr<FsdpParamGroup> group) {
-    group_ = std::move(group);
+  // Empty when the call took no parameters.
+  const std::vector<std::shared_ptr<FsdpParamGroup>>& groups() const {
+    return groups_;
+  }
+  // The only one; null when there is none. Throws c10::Error for several.
+  FsdpParamGroup* group() const;
+  void set_groups(std::vector<std::shared_ptr<FsdpParamGroup>> groups) {
+    groups_ = std::move(groups);
   }
 
   bool is_root() const { return parent_ == nullptr; }
@@ -65,8 +69,8 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
 
   std::vector<std::weak_ptr<torch::nn::Module>> modules_;
   std::shared_ptr<SharedTree> tree_;  // owned by all states below one root
-  // Owned by this state; other groups' prefetch lists refer to it.
-  std::shared_ptr<FsdpParamGroup> group_;
+  // Owned by this state; other groups' prefetch lists refer to them.
+  std::vector<std::shared_ptr<FsdpParamGroup>> groups_;
   FsdpState* parent_ = nullptr;
   std::string name_;
 };

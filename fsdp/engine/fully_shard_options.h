@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -17,14 +18,33 @@
 
 namespace fsdp {
 
+// Where a parameter is cut, and over which ranks. Made from a Shard, from
+// nothing (dimension 0), or with a mesh in place of the call's.
+struct ShardPlacementResult {
+  // NOLINTNEXTLINE(google-explicit-constructor): return std::nullopt
+  ShardPlacementResult(std::nullopt_t nothing) : placement(nothing) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): return Shard(1)
+  ShardPlacementResult(Shard shard) : placement(shard) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): as above
+  ShardPlacementResult(std::optional<Shard> shard) : placement(shard) {}
+  // One axis, or two named ones, as FullyShardOptions::mesh.
+  ShardPlacementResult(std::optional<Shard> shard, DeviceMesh own_mesh)
+      : placement(shard), mesh(std::move(own_mesh)) {}
+
+  std::optional<Shard> placement = {};
+  std::optional<DeviceMesh> mesh = {};
+};
+
 struct FullyShardOptions {
   // One axis: shard over it. Two axes, named: replicate over the first, shard
   // over the second (HSDP). Unset: all ranks, one axis.
   std::optional<DeviceMesh> mesh = {};
   ReshardAfterForward reshard_after_forward = {};
-  // The dimension in which to cut a parameter; absent: dimension 0. Another
-  // dimension must be divisible by the shard count.
-  std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn =
+  // Asked once for each parameter. A dimension other than 0 must be divisible
+  // by the shard count. Parameters on one mesh are a group, with own gathers
+  // and reductions; a call may so have several groups (experts over some
+  // ranks, the rest over others), which are gathered together.
+  std::function<ShardPlacementResult(const at::Tensor&)> shard_placement_fn =
       {};
   MixedPrecisionPolicy mp_policy = {};
   std::optional<CPUOffloadPolicy> offload_policy = {};

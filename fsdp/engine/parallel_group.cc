@@ -63,7 +63,7 @@ void TakeOverParallel(const ParallelTarget& target, const at::Tensor& local,
                {.owner = state, .on_gradient = [](FsdpParam& param) {
                   param.group().scheduler().OnGradient(param);
                 }});
-  state->set_group(std::move(group));
+  state->set_groups({std::move(group)});
   state->AdoptChildren();
 }
 

@@ -14,6 +14,7 @@
 #include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/engine/parallel_param.h"
+#include "fsdp/mesh/collective_errors.h"
 
 namespace fsdp {
 namespace {
@@ -42,12 +43,13 @@ class Collector {
     for (const auto& item : BufferRegistry(module)) {
       if (!item.value().defined()) continue;
       if (seen_buffers_.insert(item.value().unsafeGetTensorImpl()).second) {
-        plan_.buffers.push_back(item.value());
+        buffers_.push_back(item.value());
       }
     }
   }
 
-  ShardPlan Take() { return std::move(plan_); }
+  std::vector<ShardPlan::Param> TakeParams() { return std::move(params_); }
+  std::vector<at::Tensor> TakeBuffers() { return std::move(buffers_); }
 
  private:
   void AddParameter(Module& module, const std::string& prefix,
@@ -64,13 +66,13 @@ class Collector {
         other != nullptr && other->group().config().may_be_taken;
     if (other != nullptr && !is_parallel) RefuseTie(module, full_name, *other);
     const auto [found, is_new] =
-        index_.try_emplace(tensor.unsafeGetTensorImpl(), plan_.params.size());
+        index_.try_emplace(tensor.unsafeGetTensorImpl(), params_.size());
     if (is_new) {
-      plan_.params.push_back({.tensor = is_parallel ? other->leaf() : tensor,
-                              .name = full_name,
-                              .parallel = is_parallel ? other : nullptr});
+      params_.push_back({.tensor = is_parallel ? other->leaf() : tensor,
+                         .name = full_name,
+                         .parallel = is_parallel ? other : nullptr});
     }
-    plan_.params[found->second].slots.push_back({&module, name});
+    params_[found->second].slots.push_back({&module, name});
   }
 
   // Below the roots of two calls the names may be the same.
@@ -87,7 +89,8 @@ class Collector {
   std::unordered_set<const Module*> seen_modules_;
   std::unordered_set<const c10::TensorImpl*> seen_buffers_;
   std::unordered_map<const c10::TensorImpl*, size_t> index_;
-  ShardPlan plan_;
+  std::vector<ShardPlan::Param> params_;
+  std::vector<at::Tensor> buffers_;
 };
 
 void ValidateParameter(const ShardPlan::Param& param) {
@@ -120,14 +123,11 @@ void ValidateParameter(const ShardPlan::Param& param) {
 
 ShardGeometry PlanShard(const ShardPlan::Param& param,
                         const DataParallelMesh& mesh,
-                        const FullyShardOptions& options) {
+                        const std::optional<fsdp::Shard>& placement) {
   ShardGeometry geometry{.sizes = param.tensor.sizes().vec(),
                          .dim = 0,
                          .world = mesh.num_shards(),
                          .rank = mesh.shard_rank()};
-  if (!options.shard_placement_fn) return geometry;
-  const std::optional<fsdp::Shard> placement =
-      options.shard_placement_fn(param.tensor);
   if (!placement.has_value()) return geometry;
   const int64_t ndim = param.tensor.dim();
   TORCH_CHECK(placement->dim() >= -ndim && placement->dim() < ndim,
@@ -221,7 +221,11 @@ DTensorSpec PlanSpec(const ShardPlan::Param& param,
   if (split_factor > 1) {
     spec.placements = mesh.PlacementsFor(StridedShard(dim, split_factor));
   }
-  spec.mesh = mesh.mesh.concatenate(parallel->mesh);
+  const std::string why = CatchErrorText(
+      [&] { spec.mesh = mesh.mesh.concatenate(parallel->mesh); });
+  TORCH_CHECK_VALUE(why.empty(), "fully_shard: '", param.name, "' lies on ",
+                    to_string(parallel->mesh), " and is to be sharded over ",
+                    to_string(mesh.mesh), ", which do not nest: ", why);
   spec.placements.insert(spec.placements.end(), parallel->placements.begin(),
                          parallel->placements.end());
   spec.shape = std::move(parallel->shape);
@@ -255,10 +259,65 @@ void PlanStored(ShardPlan::Param& param, const DataParallelMesh& mesh,
       "fully_shard: AllGatherExtension::store of '", param.name,
       "' must give a contiguous tensor with a dimension, on the same device");
   FullyShardOptions by_rows;
-  rows.geometry = PlanShard(rows, mesh, by_rows);
+  rows.geometry = PlanShard(rows, mesh, std::nullopt);
   param.spec = PlanSpec(rows, mesh, by_rows);
   param.geometry = std::move(rows.geometry);
   param.stored = std::move(rows.tensor);
+}
+
+// Where the parameter is cut, and over which mesh.
+std::pair<std::optional<fsdp::Shard>, DataParallelMesh> PlanPlacement(
+    const ShardPlan::Param& param, const DataParallelMesh& mesh,
+    const FullyShardOptions& options) {
+  if (!options.shard_placement_fn) return {std::nullopt, mesh};
+  const ShardPlacementResult chosen = options.shard_placement_fn(param.tensor);
+  if (!chosen.mesh.has_value()) return {chosen.placement, mesh};
+  const std::string of =
+      absl::StrCat("fully_shard: the mesh that shard_placement_fn gives for '",
+                   param.name, "'");
+  ValidateShardingMesh(*chosen.mesh, of);
+  TORCH_CHECK_VALUE(chosen.mesh->device_type() == mesh.mesh.device_type(), of,
+                    " is ", to_string(*chosen.mesh),
+                    "; it must be on the devices of the call's, ",
+                    to_string(mesh.mesh));
+  TORCH_CHECK_VALUE(chosen.mesh->get_coordinate().has_value(), of, ", ",
+                    to_string(*chosen.mesh), ", has no place for rank ",
+                    get_rank());
+  return {chosen.placement, ShardingMesh(*chosen.mesh)};
+}
+
+// The group of parameters on `mesh`, which is added if there is none.
+ShardPlan::Group& GroupOn(const DataParallelMesh& mesh, ShardPlan& plan,
+                          const std::string& name) {
+  for (ShardPlan::Group& group : plan.groups) {
+    if (!HaveOneGroup(group.mesh, mesh)) continue;
+    TORCH_CHECK_VALUE(group.mesh.mesh == mesh.mesh, "fully_shard: '", name,
+                      "' is to be on ", to_string(mesh.mesh), ", and '",
+                      group.params.front().name, "' on ",
+                      to_string(group.mesh.mesh),
+                      ", with the same process groups; give one mesh for both");
+    return group;
+  }
+  return plan.groups.emplace_back(ShardPlan::Group{.mesh = mesh, .params = {}});
+}
+
+void PlanParam(ShardPlan::Param& param, const DataParallelMesh& mesh,
+               const std::optional<fsdp::Shard>& placement,
+               const FullyShardOptions& options) {
+  param.param_dtype = PlanParamDtype(param, options.mp_policy);
+  param.geometry = PlanShard(param, mesh, placement);
+  param.spec = PlanSpec(param, mesh, options);
+  if (options.all_gather_extension_fn) {
+    param.extension = options.all_gather_extension_fn(param.name, param.tensor);
+  }
+  TORCH_CHECK(
+      !param.extension.has_value() ||
+          (param.extension->pre_all_gather && param.extension->post_all_gather),
+      "fully_shard: the all-gather extension of '", param.name,
+      "' must have both of its functions");
+  if (param.extension.has_value() && param.extension->store) {
+    PlanStored(param, mesh, options);
+  }
 }
 
 }  // namespace
@@ -268,28 +327,17 @@ ShardPlan PlanShards(const std::vector<std::shared_ptr<Module>>& modules,
                      const FullyShardOptions& options) {
   Collector collector(options);
   for (const auto& module : modules) collector.Visit(*module, "", true);
-  ShardPlan plan = collector.Take();
-  for (ShardPlan::Param& param : plan.params) {
+  std::vector<ShardPlan::Param> params = collector.TakeParams();
+  ShardPlan plan{.groups = {}, .buffers = collector.TakeBuffers()};
+  for (ShardPlan::Param& param : params) {
     ValidateParameter(param);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        param.tensor.is_meta() == plan.params.front().tensor.is_meta(),
-        "fully_shard: '", param.name, "' and '", plan.params.front().name,
+        param.tensor.is_meta() == params.front().tensor.is_meta(),
+        "fully_shard: '", param.name, "' and '", params.front().name,
         "' are not both on the meta device");
-    param.param_dtype = PlanParamDtype(param, options.mp_policy);
-    param.geometry = PlanShard(param, mesh, options);
-    param.spec = PlanSpec(param, mesh, options);
-    if (options.all_gather_extension_fn) {
-      param.extension =
-          options.all_gather_extension_fn(param.name, param.tensor);
-    }
-    TORCH_CHECK(
-        !param.extension.has_value() || (param.extension->pre_all_gather &&
-                                         param.extension->post_all_gather),
-        "fully_shard: the all-gather extension of '", param.name,
-        "' must have both of its functions");
-    if (param.extension.has_value() && param.extension->store) {
-      PlanStored(param, mesh, options);
-    }
+    const auto [placement, own_mesh] = PlanPlacement(param, mesh, options);
+    PlanParam(param, own_mesh, placement, options);
+    GroupOn(own_mesh, plan, param.name).params.push_back(param);
   }
   return plan;
 }

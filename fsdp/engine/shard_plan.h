@@ -35,11 +35,17 @@ struct ShardPlan {
     // Holds the parameter now, for another parallelism; Release gives `tensor`.
     FsdpParam* parallel = nullptr;
   };
-  std::vector<Param> params;
+  // Parameters over the same process groups.
+  struct Group {
+    DataParallelMesh mesh;
+    std::vector<Param> params;
+  };
+  std::vector<Group> groups;  // in the order of their first parameters
   std::vector<at::Tensor> buffers;
 };
 
-// Plans the call on `modules`; none is inside another. Throws c10::ValueError,
+// Plans the call on `modules`; none is inside another. `mesh` is for parameters
+// for which shard_placement_fn gives none. Throws c10::ValueError,
 // c10::NotImplementedError or c10::Error for a parameter that cannot be sharded
 // as the options say.
 ShardPlan PlanShards(

@@ -15,7 +15,8 @@ namespace {
 // Whether the group is gathered, and neither used now nor kept by the user.
 bool MayBeFreed(const FsdpParamGroup& group, const FsdpParamGroup& used,
                 const StepScheduler::Use& use) {
-  return &group != &used && !group.kept_by_user() &&
+  return &group != &used && !group.IsTogetherWith(used) &&
+         !group.kept_by_user() &&
          group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
          std::none_of(
              use.together.begin(), use.together.end(),
@@ -186,7 +187,7 @@ void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
     if (group.gather_pending()) {
       ++comm_->recorder().report().num_prefetched;
     } else {
-      group.CheckGatherInStep(use.op);
+      StartGathers(group, use.op);
     }
     group.WaitForUnshard(phase.backward);
   }
@@ -302,8 +303,21 @@ void StepScheduler::Prefetch(FsdpParamGroup* group) {
       group->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
     return;
   }
-  group->CheckGatherInStep("prefetch");
-  group->Unshard();
+  StartGathers(*group, "prefetch");
+}
+
+// Starts the gathers of all groups of the call, in one order on every rank,
+// whichever is used first.
+void StepScheduler::StartGathers(FsdpParamGroup& group,
+                                 const std::string& reason) {
+  for (FsdpParamGroup* one : group.together()) {
+    if (one->gather_pending() ||
+        one->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
+      continue;
+    }
+    one->CheckGatherInStep(reason);
+    one->Unshard();
+  }
 }
 
 void StepScheduler::PrefetchBackward(FsdpParamGroup& used) {

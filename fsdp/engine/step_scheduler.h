@@ -12,8 +12,8 @@
 //     once all of that group's parameters have been used.
 //   - If any shard in the group has changed since the gather, the group is
 //     freed too.
-//   - The group is gathered (or a prefetch awaited), and gathers of the groups
-//     that it prefetches are started.
+//   - The group is gathered (or a prefetch awaited), and gathers of the other
+//     groups of its call, and of those that it prefetches, are started.
 //   - The use is appended to the order.
 //
 // Backward, when a group is first used: the same, with two differences. The
@@ -44,7 +44,7 @@
 
 namespace fsdp {
 
-// An end of backward that nobody has awaited yet; only its identity counts.
+// An end of backward that nobody has awaited yet; only the identity counts.
 struct Finalization {};
 
 class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
@@ -121,6 +121,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   void CountUsesToCome();
   void MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase);
   void Prefetch(FsdpParamGroup* group);
+  static void StartGathers(FsdpParamGroup& group, const std::string& reason);
   void PrefetchForward(FsdpParamGroup& used);
   void PrefetchBackward(FsdpParamGroup& used);
   void FinishBackward();

@@ -16,6 +16,7 @@
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/manual_steps.h"
 #include "tests/fsdp/mlp_tower.h"
 #include "tests/fsdp/module_snapshot.h"
 #include "tests/fsdp/sharded_tower.h"
@@ -48,11 +49,6 @@ std::vector<int64_t> Ranks() {
   return ranks;
 }
 
-void Step(Sharded& s) {
-  s.Forward();
-  s.Backward();
-}
-
 TEST(Replicate, AveragesGradientsOfWholeParameters) {
   for (const int num_ranks : {1, 2, 3, 4}) {
     RunRanks(num_ranks, [] {
@@ -69,7 +65,7 @@ TEST(Replicate, AveragesGradientsOfWholeParameters) {
       for (int step = 1; step <= 2; ++step) {
         s.counts->Reset();
         Step(s);
-        EXPECT_EQ(s.counts->ToString(), "allreduce 4");
+        EXPECT_EQ(s.counts->ToString(), "all_reduce 4");
         ExpectGradients(s.tower, share * step, Ranks());
       }
     });

@@ -15,6 +15,8 @@
 
 namespace fsdp {
 
+class FsdpParamGroup;
+
 class MicrobatchSync {
  public:
   // Begins the batch. Does nothing for a module without fully_shard.
@@ -30,9 +32,9 @@ class MicrobatchSync {
 
  private:
   // The handles of all fully_shard calls in the module, and each group's
-  // earlier settings; a handle keeps the group alive.
+  // earlier settings; a handle keeps the groups alive.
   std::vector<FSDPModule> modules_;
-  std::vector<GroupSettings> before_;
+  std::vector<std::pair<FsdpParamGroup*, GroupSettings>> before_;
 };
 
 }  // namespace fsdp

@@ -15,6 +15,8 @@ DEFAULTS = {
     "plan": "",
     # Whether replicate makes copies instead; the mesh has one axis then.
     "replicate": False,
+    # Parameters with this in their names have a mesh of their own, of 2 by 2.
+    "own_mesh": "",
     "reshard_after_forward": None,
     "param_dtype": "",
     # Unset: what PyTorch does then, which changed in 2.15.
@@ -369,6 +371,7 @@ def newest_on_four():
             **HSDP,
         },
         "hsdp_fails": {"fails": True, **OWN, **postponed},
+        "own_mesh": {"own_mesh": "up"},
         "copies_tp": {
             "replicate": True,
             **TP,

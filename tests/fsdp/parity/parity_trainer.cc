@@ -183,6 +183,8 @@ class Trainer {
   void BuildModel();
   void MakeMesh();
   void RecomputeBlocks();
+  // Puts chosen parameters on a mesh of 2 by 2.
+  void UseOwnMesh(FullyShardOptions& options);
   void Shard();
   std::unique_ptr<torch::optim::Optimizer> MakeMuon();
   std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
@@ -256,6 +258,25 @@ void Trainer::RecomputeBlocks() {
       });
 }
 
+void Trainer::UseOwnMesh(FullyShardOptions& options) {
+  const DeviceMesh own =
+      init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+  const std::vector<ProcessGroup> of_mesh = own.get_all_groups();
+  groups_.insert(of_mesh.begin(), of_mesh.end());
+  std::set<const c10::TensorImpl*> chosen;
+  for (const auto& item : model_.module->named_parameters()) {
+    if (item.key().find(config_["own_mesh"].get<std::string>()) !=
+        std::string::npos) {
+      chosen.insert(item.value().unsafeGetTensorImpl());
+    }
+  }
+  options.shard_placement_fn =
+      [own, chosen](const at::Tensor& parameter) -> ShardPlacementResult {
+    if (chosen.count(parameter.unsafeGetTensorImpl()) == 0) return std::nullopt;
+    return {fsdp::Shard(0), own};
+  };
+}
+
 void Trainer::Shard() {
   if (shard_axes_.empty()) return;
   FullyShardOptions options{
@@ -264,6 +285,7 @@ void Trainer::Shard() {
   if (config_["param_dtype"] != "") {
     options.mp_policy = MixedPrecision(config_, *model_.module);
   }
+  if (config_["own_mesh"] != "") UseOwnMesh(options);
   const auto apply = [&](const std::shared_ptr<torch::nn::Module>& module) {
     if (!config_["replicate"]) return fully_shard(module, options);
     return replicate(module,
@@ -277,10 +299,12 @@ void Trainer::Shard() {
   }
   for (FSDPModule module : fsdp_modules(*model_.module)) {
     if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
-    const GroupConfig& group = module.state()->group()->config();
-    for (const ProcessGroup& other :
-         {group.post_forward_group, group.reduce_scatter_group}) {
-      if (other) groups_.insert(other);
+    for (const auto& group : module.state()->groups()) {
+      const GroupConfig& config = group->config();
+      for (const ProcessGroup& other :
+           {config.post_forward_group, config.reduce_scatter_group}) {
+        if (other) groups_.insert(other);
+      }
     }
   }
 }

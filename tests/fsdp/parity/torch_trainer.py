@@ -32,6 +32,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Shard
 from torch.optim.swa_utils import AveragedModel
 from torch.optim.swa_utils import get_ema_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -136,6 +137,20 @@ def mixed_precision(model, config):
     return MixedPrecisionPolicy(**options)
 
 
+def own_placement(model, config):
+    from torch.distributed.fsdp._fully_shard import _fsdp_common as common
+
+    own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    info = common.HSDPMeshInfo(own, shard_mesh_dim=1, replicate_mesh_dim=0)
+    named = model.named_parameters()
+    ids = {id(p) for name, p in named if config["own_mesh"] in name}
+    return lambda parameter: (
+        common.ShardPlacementResult(Shard(0), info)
+        if id(parameter) in ids
+        else None
+    )
+
+
 def shard(model, config, mesh):
     options = {"mesh": mesh}
     if config["param_dtype"]:
@@ -145,6 +160,8 @@ def shard(model, config, mesh):
     else:
         apply = fully_shard
         options["reshard_after_forward"] = config["reshard_after_forward"]
+    if config["own_mesh"]:
+        options["shard_placement_fn"] = own_placement(model, config)
     for layer in model.layers:
         apply(layer, **options)
     apply(model, **options)
@@ -270,7 +287,8 @@ def make_optimizer(job, config, model):
         return torch.optim.AdamW(trained, lr=job["lr"], fused=True)
     # foreach: one dispatch of DTensor per operator, not per parameter; it
     # refuses parameters of several meshes.
-    return torch.optim.Adam(trained, lr=job["lr"], foreach=config["tp"] == 1)
+    foreach = config["tp"] == 1 and not config["own_mesh"]
+    return torch.optim.Adam(trained, lr=job["lr"], foreach=foreach)
 
 
 def make_average(config, model):
