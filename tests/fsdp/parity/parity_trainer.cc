@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,7 +25,6 @@
 #include "fsdp/averaging/avg_fn.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/fsdp_state.h"
-#include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
@@ -42,7 +40,7 @@
 #include "fsdp/replicate.h"
 #include "nlohmann/json.hpp"
 #include "tests/fsdp/parity/checkpoints.h"
-#include "tests/fsdp/parity/gpt.h"
+#include "tests/fsdp/parity/job_model.h"
 #include "tests/fsdp/parity/parallel.h"
 #include "tests/testing/counting_backend.h"
 #include "torch/optim/adam.h"
@@ -51,20 +49,6 @@ namespace fsdp::testing {
 namespace {
 
 using Json = nlohmann::json;
-
-at::ScalarType DtypeNamed(const std::string& name) {
-  if (name == "float32") return at::kFloat;
-  if (name == "float64") return at::kDouble;
-  TORCH_CHECK_VALUE(name == "bfloat16", "no dtype of a job: '", name, "'");
-  return at::kBFloat16;
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(file.is_open(), "cannot read '", path, "'");
-  return std::string((std::istreambuf_iterator<char>(file)),
-                     std::istreambuf_iterator<char>());
-}
 
 // All ranks must call it, because gathering is collective; rank 0 writes.
 void WriteTensor(const std::string& path, const at::Tensor& tensor) {
@@ -78,50 +62,6 @@ void WriteTensor(const std::string& path, const at::Tensor& tensor) {
 
 void WriteJson(const std::string& path, const Json& value) {
   if (get_rank() == 0) std::ofstream(path) << value;
-}
-
-// A job's model, independent of the type.
-struct Model {
-  std::shared_ptr<torch::nn::Module> module;
-  std::vector<std::shared_ptr<torch::nn::Module>> layers;
-  std::function<at::Tensor(const at::Tensor&)> forward;
-};
-
-template <typename Holder>
-Model Hold(Holder model) {
-  std::vector<std::shared_ptr<torch::nn::Module>> layers(model->layers->begin(),
-                                                         model->layers->end());
-  return {.module = model.ptr(),
-          .layers = std::move(layers),
-          .forward = [model](const at::Tensor& tokens) mutable {
-            return model->forward(tokens);
-          }};
-}
-
-Model MakeModel(const Json& config) {
-  if (config["model"] == "gpt") {
-    return Hold(Gpt(config["checkpoint_activations"].get<bool>()));
-  }
-  // SMALL_LLAMA in models.py.
-  return Hold(llama::Llama(
-      llama::ModelOptions{.vocab_size = 37,
-                          .dim = 24,
-                          .num_layers = 2,
-                          .num_heads = 4,
-                          .num_kv_heads = 2,
-                          .ffn_dim = 44,
-                          .tied_embeddings = config["model"] == "llama_tied"}));
-}
-
-void LoadWeights(const std::string& folder, torch::nn::Module& module) {
-  const c10::NoGradGuard no_grad;
-  for (auto& item : module.named_parameters()) {
-    std::string bytes = ReadFile(folder + "/" + item.key() + ".bin");
-    TORCH_CHECK(bytes.size() == item.value().nbytes(), item.key(), " has ",
-                bytes.size(), " bytes, not ", item.value().nbytes());
-    item.value().copy_(
-        at::from_blob(bytes.data(), item.value().sizes(), at::kFloat));
-  }
 }
 
 MixedPrecisionPolicy MixedPrecision(const Json& config,
