@@ -295,11 +295,6 @@ def by_hand():
     return {
         "finalize": {"finalize": "wait", **OWN},
         "finalize_handle": {"finalize": "handle", **FUSED, **OWN},
-        "finalize_accumulate": {
-            "finalize": "handle",
-            "accumulate": 3,
-            **OWN,
-        },
         "finalize_no_sync": {
             "finalize": "handle",
             "accumulate": 3,
@@ -318,12 +313,6 @@ def by_hand():
             "accumulate": 2,
             "no_sync": True,
             **FUSED,
-            **OWN,
-        },
-        "fails_finalize": {
-            "fails": True,
-            "finalize": "handle",
-            "accumulate": 2,
             **OWN,
         },
     }
