@@ -139,8 +139,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   // Whether a backward has left the end to finalize_backward.
   bool awaits_finalization() const { return awaits_finalization_; }
   void set_awaits_finalization(bool awaits) { awaits_finalization_ = awaits; }
-  // A parameter that a forward used whose graph still exists; null if there is
-  // none.
+  // A parameter that a forward used, if the graph of that forward still exists.
+  // Null without one.
   const FsdpParam* ParamInGraph() const;
   // These read the parameters' marks: see FsdpParam.
   bool AwaitsGradients() const;

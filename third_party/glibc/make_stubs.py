@@ -7,7 +7,7 @@ glibc keeps the old version of each symbol that it ever changed. For each symbol
 a stub has the newest version that is not newer than LIMITS says. The stubs do not
 have the symbols that came later, so the linker reports each object that uses one.
 
-COMPILER, with its FLAGs, links the stubs for the machine of the libraries.
+COMPILER links the stubs for the machine of the libraries. It gets each FLAG.
 FOLDER gets a stub of each shared LIBRARY, a copy of each archive, which becomes a
 part of the C library, and the names by which a linker looks for them.
 """

@@ -31,7 +31,8 @@ struct Run {
   torch::optim::Optimizer& optimizer;
   Progress& progress;
   fsdp::Prepared& training;
-  // Owners: this, and the state of a save. Null: there is no average.
+  // This object owns it together with the state of a save. Null without an
+  // average.
   std::shared_ptr<fsdp::optim::AveragedModel> average;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks what a schedule is made of, on all ranks together. For schedules.cc;
-// for the thread that trains.
+// Checks the arguments of a schedule on all ranks together. schedules.cc calls
+// these on the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_SCHEDULE_CHECKS_H_
 #define FSDP_PARALLEL_PIPELINE_SCHEDULE_CHECKS_H_
 

@@ -12,7 +12,7 @@
 // the path's nodes leave out the work for parameters. A node on the path with
 // an edge that leaves it, as a product of an activation and a weight has, is a
 // junction: the gradient that comes to it is kept. The second part is one
-// backward whose roots are copies of the junctions. A copy runs the junction
+// backward from copies of the junctions. A copy runs the junction
 // with that gradient and has only the edges that leave the path, so the
 // junction leaves out the work for the inputs.
 //

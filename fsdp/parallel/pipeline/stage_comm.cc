@@ -190,7 +190,7 @@ std::string StageComm::Describe(const StageMessage& message, bool sends) const {
       "stage ", message.stage, " of ", num_stages(), ": ",
       sends ? "sending " : "receiving ", MessageName(message),
       sends ? " to" : " from", " stage ", message.peer, ", which is rank ",
-      ranks_[static_cast<size_t>(RankOf(message.peer))], ",");
+      ranks_[static_cast<size_t>(RankWithStage(message.peer))], ",");
   CatchErrorText([&] {
     const auto store = job_store();
     for (int64_t other = 0; other < group_->getSize(); ++other) {
@@ -212,7 +212,7 @@ StageTransfer StageComm::IssueAll(StageMessage message, bool sends) {
   StageTransfer transfer{
       .message = std::move(message), .sends = sends, .works = {}};
   const StageMessage& issued = transfer.message;
-  const int64_t peer = RankOf(issued.peer);
+  const int64_t peer = RankWithStage(issued.peer);
   const ProcessGroup& group = GroupTowards(peer, sends);
   const int tag = MessageTag(issued.kind);
   for (const at::Tensor& tensor : issued.tensors) {
@@ -240,7 +240,7 @@ void StageComm::Wait(const StageTransfer& transfer) {
   const StageMessage& message = transfer.message;
   const auto operation = [&] { return Describe(message, transfer.sends); };
   const ProcessGroup& group =
-      GroupTowards(RankOf(message.peer), transfer.sends);
+      GroupTowards(RankWithStage(message.peer), transfer.sends);
   for (size_t i = 0; i < transfer.works.size(); ++i) {
     const Work& work = transfer.works[i];
     const auto backend = group->getBackend(message.tensors[i].device().type());

@@ -119,7 +119,7 @@ class StageComm {
  private:
   void Connect(const std::vector<std::pair<int64_t, int64_t>>& rank_pairs);
   void Introduce(int64_t peer_rank);
-  int64_t RankOf(int64_t stage) const {
+  int64_t RankWithStage(int64_t stage) const {
     return stage_ranks_.at(static_cast<size_t>(stage));
   }
   const ProcessGroup& GroupTowards(int64_t peer_rank, bool sends) const;

@@ -15,7 +15,8 @@
 
 namespace fsdp::spmd {
 
-// How attention whose sequences are cut on an axis gets all keys and values.
+// The way to all keys and values for attention over sequences that are cut on
+// an axis.
 enum class SequenceAttention : uint8_t {
   kAllGather,  // all of them are gathered; any mask
   kRing,       // they move from rank to rank

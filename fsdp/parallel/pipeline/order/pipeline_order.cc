@@ -43,8 +43,9 @@ Slots OneForwardOneBackwardSlots(const PipelineShape& shape, int64_t rank) {
   return slots;
 }
 
-// One rank's part in the schedules whose stages take turns: first some
-// forwards, then forwards and backwards in turn, then the other backwards.
+// The actions of one rank in a schedule with several stages on each rank. Some
+// forwards come first, then a forward and a backward in turn, then the
+// backwards that are left.
 class LoopedSlots {
  public:
   LoopedSlots(const PipelineShape& shape, int64_t rank, bool splits_backward)
